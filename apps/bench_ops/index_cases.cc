@@ -307,12 +307,17 @@ OpCall index_query_call(Operands& operands, const OpShapes& shapes, int64_t toke
 
 // Checked by its queries: keys are, in index_append.
 OpCall index_append_query_call(Operands& operands, const OpShapes& shapes, int64_t tokens) {
-  const ops::IndexAppendQueryArgs args{.append = append_args(operands, shapes, tokens),
-                                       .query = query_args(operands, shapes, tokens)};
+  const int64_t hidden = shapes.config.hidden_size, heads = shapes.config.index_config->n_heads;
+  const ops::IndexAppendQueryArgs args{
+      .x = operands.random(operands.backend().act, {tokens, hidden}),
+      .weights_proj = operands.random(DType::kBf16, {heads, hidden}),
+      .append = append_args(operands, shapes, tokens),
+      .query = query_args(operands, shapes, tokens)};
   const ops::IndexQueryArgs& query = args.query;
   return {
-      .bytes = append_bytes(args.append, key_format(shapes)) +
-               bytes_of({query.q, query.w, query.table, query.out, query.weights}),
+      .bytes =
+          append_bytes(args.append, key_format(shapes)) +
+          bytes_of({args.x, args.weights_proj, query.q, query.table, query.out, query.weights}),
       .prepare = {},
       .run = [=](ops::Stream& stream) { ops::index_append_query(args, stream); },
       .expected = [=](OnReference& reference) { return reference_query(reference, args.query); },

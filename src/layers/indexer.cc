@@ -95,15 +95,16 @@ void Indexer::choose_together(const TokenRange& range, const LayerStep& step) co
 void Indexer::append_keys_and_queries(const Tensor& x, const LayerStep& step) const {
   const IndexBuffers& buffers = step.buffers.index;
   const ops::IndexAppendArgs keys = keys_of(step);
-  ops::linear({.x = x, .weight = {.data = weights_proj_, .scale = {}}, .out = buffers.weights},
-              step.stream);
   const ops::IndexQueryArgs queries = {.q = buffers.q,
                                        .w = buffers.weights,
                                        .table = step.buffers.rope_table,
                                        .out = buffers.queries(),
                                        .weights = buffers.weights};
+  const ops::IndexAppendQueryArgs all = {
+      .x = x, .weights_proj = weights_proj_, .append = keys, .query = queries};
   if (fused_.index_append_query && step.index_cache.values.dtype() == tensor::DType::kF8E4M3)
-    return ops::index_append_query({.append = keys, .query = queries}, step.stream);
+    return ops::index_append_query(all, step.stream);
+  ops::linear(ops::weights_product(all), step.stream);
   ops::index_append(keys, step.stream);
   ops::index_query(queries, step.stream);
 }

@@ -94,13 +94,21 @@ void index_query(const IndexQueryArgs& args, Stream& stream) {
   dispatch("index_query", args.out.dtype(), stream.backend().index_query, args, stream);
 }
 
+LinearArgs weights_product(const IndexAppendQueryArgs& args) {
+  return {.x = args.x, .weight = {.data = args.weights_proj, .scale = {}}, .out = args.query.w};
+}
+
 void index_append_query(const IndexAppendQueryArgs& args, Stream& stream) {
   expect_append(args.append, stream);
   expect_query(args.query, stream);
   const DType keys = args.append.cache.values.dtype();
   Dim tokens("tokens", args.append.k.dim(0)), dim("index_head_dim", args.append.k.dim(1));
   Dim heads("index_n_heads");
+  Dim hidden("hidden");
   expect("out", args.query.out, keys, {&tokens, &heads, &dim});
+  expect("x", args.x, stream.backend().act, {&tokens, &hidden});
+  expect_one_of("weights_proj", args.weights_proj, {DType::kF32, DType::kBf16}, {&heads, &hidden});
+  expect_contiguous("weights_proj", args.weights_proj);
   dispatch("index_append_query", keys, stream.backend().index_append_query, args, stream);
 }
 

@@ -28,9 +28,12 @@
 //   out      f32|f8_e4m3[tokens, H, D]  rotated, f8: transformed and quantised as keys are. May be q itself
 //   weights  f32[tokens, H]       w * H^-0.5 * D^-0.5, f8: times the scale of the query. May be w itself
 //
-// index_append_query, fused: both in one call, to the bit
-//   index_append(append);  index_query(query);
-//   of as many tokens, of one type and dimension. Neither writes what the other reads.
+// index_append_query, fused: all of a step in one call, to the bit
+//   linear(x, weights_proj, query.w);  index_append(append);  index_query(query);
+//   x             act[tokens, hidden]     rows may be strided
+//   weights_proj  f32|bf16[H, hidden]
+//   of as many tokens, of one type and dimension. None writes what another one reads, but for query.w, which is read
+//   as the product has it and may be left as it was. CUDA: of up to 8 tokens the product's sum has an order of its own.
 //
 // index_scores: score[t, s] = k_scale[s] * sum over h of weights[t, h] * max(0, q[t, h] . k[s]), heads in rising order
 //   q, weights   as index_query made them, of all tokens of `queries`
@@ -55,6 +58,7 @@
 #include "ops/backend.h"
 #include "ops/index_cache.h"
 #include "ops/kv_format.h"
+#include "ops/linear.h"
 #include "tensor/tensor.h"
 
 namespace fathom::ops {
@@ -85,9 +89,11 @@ struct IndexQueryArgs {
 void index_query(const IndexQueryArgs& args, Stream& stream);
 
 struct IndexAppendQueryArgs {
+  tensor::Tensor x, weights_proj;
   IndexAppendArgs append;
   IndexQueryArgs query;
 };
+LinearArgs weights_product(const IndexAppendQueryArgs& args);
 void index_append_query(const IndexAppendQueryArgs& args, Stream& stream);
 
 struct IndexScoresArgs {

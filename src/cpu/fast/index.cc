@@ -195,11 +195,13 @@ void index_query(const ops::IndexQueryArgs& args, ops::Stream& ops_stream) {
 
 int64_t index_append_query_scratch(const ops::IndexAppendQueryArgs& args,
                                    const ops::Stream& stream) {
-  return index_append_scratch(args.append, stream);
+  return std::max(fast::linear_scratch(ops::weights_product(args), stream),
+                  index_append_scratch(args.append, stream));
 }
 
-// One fork and join: a token's key, then its queries.
+// Behind the product one fork and join: a token's key, then its queries.
 void index_append_query(const ops::IndexAppendQueryArgs& args, ops::Stream& ops_stream) {
+  fast::linear(ops::weights_product(args), ops_stream);
   FastStream& stream = fast_stream(ops_stream);
   const int64_t tokens = args.append.k.dim(0), dim = args.append.k.dim(1);
   auto* const scratch = static_cast<float*>(stream.scratch());

@@ -16,6 +16,8 @@ void add_indexer(ops::Backend& backend);
 void index_append(const ops::IndexAppendArgs& args, ops::Stream& stream);
 void index_query(const ops::IndexQueryArgs& args, ops::Stream& stream);
 void index_append_query(const ops::IndexAppendQueryArgs& args, ops::Stream& stream);
+int64_t index_append_query_scratch(const ops::IndexAppendQueryArgs& args,
+                                   const ops::Stream& stream);
 void index_scores(const ops::IndexScoresArgs& args, ops::Stream& stream);
 void top_rows(const ops::TopRowsArgs& args, ops::Stream& stream);
 
