@@ -23,6 +23,21 @@ constexpr int kRowWarps = 4;
 // That make the weight of a row's head, each of half of the product; vectors of 16 bytes that a lane has at most.
 constexpr int kDotWarps = 2, kDotVectors = 14;
 
+// A lane's angle of a row's rotation: asked for before the row is worked on, so that it comes with the row.
+struct Angles {
+  const float* table;
+  int pairs;
+  float cosine = 0.0f, sine = 0.0f;  // of pair `lane`
+
+  __device__ __forceinline__ Angles(const float* row_table, int rope_dim)
+      : table(row_table), pairs(rope_dim / 2) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    if (lane >= pairs) return;
+    cosine = table[lane];
+    sine = table[pairs + lane];
+  }
+};
+
 // A row in shared memory that one warp works on.
 struct WarpRow {
   float* x;
@@ -47,11 +62,13 @@ struct WarpRow {
     __syncwarp();
   }
 
-  // Pairs (j, j + rope_dim / 2).
-  __device__ __forceinline__ void rotate(const float* table, int rope_dim) {
-    const int pairs = rope_dim / 2;
+  // Pairs (j, j + pairs).
+  __device__ __forceinline__ void rotate(const Angles& angles) {
+    const int pairs = angles.pairs;
     for (int j = lane; j < pairs; j += 32) {
-      const float a = x[j], b = x[j + pairs], cosine = table[j], sine = table[pairs + j];
+      const float cosine = j == lane ? angles.cosine : angles.table[j];
+      const float sine = j == lane ? angles.sine : angles.table[pairs + j];
+      const float a = x[j], b = x[j + pairs];
       x[j] = a * cosine - b * sine;
       x[j + pairs] = b * cosine + a * sine;
     }
@@ -106,19 +123,33 @@ struct IndexAppendParams {
   bool weight_is_f32;
 };
 
+// The norm's weights on their way to the L2 cache, which other layers' have filled: before the wait.
+__device__ __forceinline__ void ask_for_norm(const IndexAppendParams& p) {
+  constexpr int kLineFloats = 32;
+  const int i = static_cast<int>(threadIdx.x) % 32 * kLineFloats;
+  if (i >= p.dim) return;
+  const int64_t at = i * p.weight_stride;
+  const char* const weight =
+      static_cast<const char*>(p.weight) + at * (p.weight_is_f32 ? sizeof(float) : sizeof(Bf16));
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(weight));
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p.bias + i));
+}
+
 __device__ __forceinline__ void append_key(const IndexAppendParams& p, int64_t token,
                                            float* shared) {
+  // What comes from memory is asked for together.
   const int64_t kv_row = p.kv_rows[token * p.kv_rows_stride];
-  if (kv_row < 0) return;  // padding
+  const Angles angles(p.table + token * p.rope_dim, p.rope_dim);
   WarpRow row(shared, p.dim);
   for (int i = row.lane; i < p.dim; i += 32) row.x[i] = cuda::to_float(p.k[token * p.k_stride + i]);
+  if (kv_row < 0) return;  // padding
   const auto weight = [&p](int i) {
     const int64_t at = i * p.weight_stride;
     return p.weight_is_f32 ? static_cast<const float*>(p.weight)[at]
                            : cuda::to_float(static_cast<const Bf16*>(p.weight)[at]);
   };
   row.normalise(weight, p.bias, p.eps);
-  row.rotate(p.table + token * p.rope_dim, p.rope_dim);
+  row.rotate(angles);
   row.transform();
   const float scale = row.quantise(p.values + kv_row * p.dim);
   if (row.lane == 0) p.scales[kv_row] = scale;
@@ -138,10 +169,11 @@ struct IndexQueryParams {
 // Returns the scale.
 __device__ __forceinline__ float prepare_query(const IndexQueryParams& p, int64_t at,
                                                float* shared) {
+  const Angles angles(p.table + at / p.heads * p.rope_dim, p.rope_dim);
   WarpRow row(shared, p.dim);
   for (int i = row.lane; i < p.dim; i += 32) row.x[i] = cuda::to_float(p.q[at * p.dim + i]);
   __syncwarp();
-  row.rotate(p.table + at / p.heads * p.rope_dim, p.rope_dim);
+  row.rotate(angles);
   row.transform();
   return row.quantise(p.out + at * p.dim);
 }
@@ -201,8 +233,9 @@ __global__ void __launch_bounds__(kRowWarps * 32)
                               const __grid_constant__ IndexQueryParams queries) {
   extern __shared__ float shared[];
   let_next_start();
-  wait_for_previous();
   const int64_t at = warp_of_grid();
+  if (at < keys.tokens) ask_for_norm(keys);
+  wait_for_previous();
   if (at < keys.tokens) {
     append_key(keys, at, shared);
   } else if (at - keys.tokens < queries.rows) {
@@ -232,6 +265,7 @@ __global__ void __launch_bounds__(kRowWarps*(1 + kDotWarps) * 32)
     const float part = weight.times(heads, is_query ? query / queries.heads : 0);
     if (threadIdx.x % 32 == 0) parts[in_block][dot % kDotWarps] = part;
   } else {
+    if (at < keys.tokens) ask_for_norm(keys);
     wait_for_previous();
     if (at < keys.tokens) append_key(keys, at, shared);
     if (is_query) scale = prepare_query(queries, query, shared);
