@@ -15,8 +15,9 @@
 
 namespace fathom::cpu {
 
-// Depth of a widened block: [kTileRows, kDepth] floats are 64 KiB.
-inline constexpr int64_t kDepth = 512;
+// Depth of a widened block: [kTileRows, kDepth] floats are 32 KiB, which the first-level cache nearly holds while the
+// rows of x pass by.
+inline constexpr int64_t kDepth = 256;
 // Between the rows of a widened block, so that rows of a power of two do not share their cache sets.
 inline constexpr int64_t kRowGap = 16;
 
