@@ -1,5 +1,5 @@
-// The kernels for x86-64-v4 with AVX-512 BF16, VBMI and VNNI: those of avx512.cc, but FP8 products by dot products of
-// bf16 pairs, and INT8 products by those of bytes. src/cpu/module.cmake gives this file its flags.
+// The kernels for x86-64-v4 with AVX-512 BF16, VBMI and VNNI: those of avx512.cc, but FP8 and INT4 products by dot
+// products of bf16 pairs, and INT8 products by those of bytes. src/cpu/module.cmake gives this file its flags.
 #if defined(__x86_64__)
 #if defined(__GNUC__) && !defined(__clang__)
 // The intrinsic headers of gcc 12 start registers from "undefined" ones and then warn about themselves.
@@ -8,19 +8,27 @@
 #endif
 
 #include "cpu/isa/f8_dot.h"
+#include "cpu/isa/i4_widen.h"
 
 #include "cpu/isa/kernels.h"
 
 namespace fathom::cpu {
 
 const KernelTable& avx512_bf16_kernels() {
+  static const KernelTable of_i4 = [] {
+    KernelTable kernels = avx512_kernels();
+    kernels.matmul = &I4Dot::run;
+    kernels.quantize_row = &I4Rows::quantize_row;
+    kernels.grid_row = &I4Rows::grid_row;
+    return kernels;
+  }();
   static const KernelTable table = [] {
     KernelTable kernels = avx512_kernels();
     kernels.matmul = &F8Dot::run;
-    kernels.quantize_row = &F8Dot::quantize_row;
-    kernels.grid_row = &F8Dot::grid_row;
+    kernels.quantize_row = &F8Rows::quantize_row;
+    kernels.grid_row = &F8Rows::grid_row;
     kernels.i8 = &integer::kAvx512Vnni;
-    kernels.i4 = &avx512_kernels();
+    kernels.i4 = &of_i4;
     return kernels;
   }();
   return table;

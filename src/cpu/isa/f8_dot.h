@@ -1,6 +1,7 @@
 #pragma once
-// Products of e4m3 weights by dot products of bf16 pairs (VDPBF16PS, VPERMI2B: AVX-512 BF16 and VBMI). Every e4m3
-// value is a bf16 value, NaN too, and the product of two is exact in float32. Included by avx512_bf16.cc only.
+// Products of e4m3 weights, or i4 ones (i4_widen.h), by dot products of bf16 pairs (VDPBF16PS, VPERMI2B: AVX-512 BF16
+// and VBMI). Every e4m3 value is a bf16 value, NaN too, and the product of two is exact in float32. Included by
+// avx512_bf16.cc and amx.cc only.
 //
 // Floor of one row of x: 64 weights are one load, five byte operations and two dot products, some seven cycles of a
 // core whose vectors of 512 bits take two turns; float32 products take 26 for them.
@@ -104,7 +105,20 @@ class F8Widener {
   __m512i low_[2], high_[2], sign_;
 };
 
-struct F8Dot {
+struct F8Form {
+  using Stored = uint8_t;
+  using Widener = F8Widener;
+  static constexpr WeightKind kKind = WeightKind::kF8;
+  static constexpr int64_t bytes(int64_t values) { return values; }
+  static Widener widener() { return F8Widener(); }
+  static float scale(const MatmulTile& t, int64_t /*column*/, int64_t block) {
+    return t.w_scale[block];
+  }
+};
+
+// Form: how the weights lie.
+template <class Form>
+struct PackedDot {
   using Plain = Matmul<Vec>;
   static constexpr int64_t kStep = 64;
 
@@ -113,11 +127,12 @@ struct F8Dot {
   struct InPlace {
     const uint8_t* w[kColumns];
     int64_t ahead;  // elements that are fetched ahead of their use
-    F8Widener widener;
+    typename Form::Widener widener;
 
     [[gnu::always_inline]] PackedStep at(int j, int64_t k, int64_t end) const {
-      Vec::prefetch(w[j] + k + ahead);
-      return end - k >= kStep ? widener.load(w[j] + k) : widener.load_partial(w[j] + k, end - k);
+      const uint8_t* const from = w[j] + Form::bytes(k);
+      Vec::prefetch(from + Form::bytes(ahead));
+      return end - k >= kStep ? widener.load(from) : widener.load_partial(from, end - k);
     }
   };
 
@@ -136,15 +151,16 @@ struct F8Dot {
   struct Range {
     int64_t begin = 0, end = 0;
   };
+  using Corner = typename Plain::Corner;
 
   // total += (sum over one block of k) * scale of x * scale of w, block after block of the range.
   template <int kRows, int kColumns, class Weights>
-  [[gnu::always_inline]] static void add_blocks(const MatmulTile& t, int64_t row, Range range,
+  [[gnu::always_inline]] static void add_blocks(const MatmulTile& t, Corner corner, Range range,
                                                 const Weights& weights,
                                                 Vec (&total)[kRows][kColumns]) {
     const auto [begin, end] = range;
     const uint16_t* x[kRows];
-    for (int i = 0; i < kRows; ++i) x[i] = reinterpret_cast<const uint16_t*>(t.x[row + i]);
+    for (int i = 0; i < kRows; ++i) x[i] = reinterpret_cast<const uint16_t*>(t.x[corner.row + i]);
     for (int64_t from = begin; from < end; from += kScaleBlock) {
       const int64_t stop = from + kScaleBlock < end ? from + kScaleBlock : end;
       Vec block[kRows][kColumns];
@@ -164,9 +180,12 @@ struct F8Dot {
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i) {
         const int64_t s = from / kScaleBlock;
-        const Vec scale = Vec::set1(t.x_scale[row + i][s] * t.w_scale[s]);
+        const float x_scale = t.x_scale[corner.row + i][s];
 #pragma GCC unroll 8
-        for (int j = 0; j < kColumns; ++j) total[i][j] = Vec::fma(block[i][j], scale, total[i][j]);
+        for (int j = 0; j < kColumns; ++j) {
+          const Vec scale = Vec::set1(x_scale * Form::scale(t, corner.column + j, s));
+          total[i][j] = Vec::fma(block[i][j], scale, total[i][j]);
+        }
       }
     }
   }
@@ -174,17 +193,20 @@ struct F8Dot {
   template <int kRows, int kColumns>
   static void direct_tile(const MatmulTile& t, int64_t row, int64_t column) {
     InPlace<kColumns> weights{
-        .w = {}, .ahead = Plain::prefetch_ahead<uint8_t, kColumns>(t), .widener = {}};
+        .w = {},
+        .ahead = Plain::template prefetch_ahead<typename Form::Stored, kColumns>(t),
+        .widener = Form::widener()};
     for (int j = 0; j < kColumns; ++j)
-      weights.w[j] = static_cast<const uint8_t*>(t.w) + (column + j) * t.w_stride;
+      weights.w[j] = static_cast<const uint8_t*>(t.w) + Form::bytes((column + j) * t.w_stride);
     Vec total[kRows][kColumns];
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 8
       for (int j = 0; j < kColumns; ++j) total[i][j] = Vec::zero();
-    add_blocks(t, row, {0, t.in}, weights, total);
+    add_blocks(t, {.row = row, .column = column}, {0, t.in}, weights, total);
 #pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) Plain::put_sums<kColumns>(t, row + i, column, total[i]);
+    for (int i = 0; i < kRows; ++i)
+      Plain::template put_sums<kColumns>(t, row + i, column, total[i]);
   }
 
   template <int kRows>
@@ -213,7 +235,8 @@ struct F8Dot {
     Range range;
     float* acc = nullptr;
   };
-  static constexpr int64_t kWideStride = kDepth + 2 * kRowGap;
+  // Values of half a float, so twice as many have the bytes of kDepth.
+  static constexpr int64_t kWideDepth = 2 * kDepth, kWideStride = kWideDepth + 2 * kRowGap;
 
   template <int kRows, int kColumns>
   static void wide_tile(const MatmulTile& t, const Block& b, int64_t row, int64_t column) {
@@ -226,7 +249,7 @@ struct F8Dot {
     for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 8
       for (int j = 0; j < kColumns; ++j) total[i][j] = Vec::load(at(i, j));
-    add_blocks(t, row, b.range, weights, total);
+    add_blocks(t, {.row = row, .column = column}, b.range, weights, total);
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 8
@@ -243,10 +266,10 @@ struct F8Dot {
   }
 
   static void widen(const MatmulTile& t, int64_t begin, int64_t end, uint16_t* out) {
-    const F8Widener widener;
+    const typename Form::Widener widener = Form::widener();
     for (int64_t j = 0; j < t.num_w; ++j) {
-      const uint8_t* w = static_cast<const uint8_t*>(t.w) + j * t.w_stride;
-      pack_row(widener, w + begin, end - begin, out + j * kWideStride);
+      const uint8_t* w = static_cast<const uint8_t*>(t.w) + Form::bytes(j * t.w_stride + begin);
+      pack_row(widener, w, end - begin, out + j * kWideStride);
     }
   }
 
@@ -254,8 +277,8 @@ struct F8Dot {
     uint16_t* const widened = static_cast<uint16_t*>(t.workspace);
     float* const acc = reinterpret_cast<float*>(widened + kTileRows * kWideStride);
     for (int64_t i = 0; i < t.num_x * kTileRows; ++i) Vec::zero().store(acc + i * Vec::kLanes);
-    for (int64_t begin = 0; begin < t.in; begin += kDepth) {
-      const int64_t end = begin + kDepth < t.in ? begin + kDepth : t.in;
+    for (int64_t begin = 0; begin < t.in; begin += kWideDepth) {
+      const int64_t end = begin + kWideDepth < t.in ? begin + kWideDepth : t.in;
       widen(t, begin, end, widened);
       const Block block{.w = widened, .range = {begin, end}, .acc = acc};
       for (int64_t row = 0; row < t.num_x;)
@@ -266,7 +289,7 @@ struct F8Dot {
   }
 
   static void run(const MatmulTile& t) {
-    if (t.kind != WeightKind::kF8) return avx512_kernels().matmul(t);
+    if (t.kind != Form::kKind) return avx512_kernels().matmul(t);
     if (t.num_x <= Plain::kDirectTokens) {
       direct(t);
     } else {
@@ -274,14 +297,22 @@ struct F8Dot {
     }
   }
 
-  // Packed bf16 of n e4m3 values, zeros behind them to the end of the step.
-  static void pack_row(const F8Widener& widener, const uint8_t* x, int64_t n, uint16_t* out) {
+  // Packed bf16 of n values, zeros behind them to the end of the step.
+  static void pack_row(const typename Form::Widener& widener, const uint8_t* x, int64_t n,
+                       uint16_t* out) {
     for (int64_t k = 0; k < n; k += kStep)
-      (n - k >= kStep ? widener.load(x + k) : widener.load_partial(x + k, n - k)).store(out + k);
+      (n - k >= kStep ? widener.load(x + Form::bytes(k))
+                      : widener.load_partial(x + Form::bytes(k), n - k))
+          .store(out + k);
   }
+};
 
+using F8Dot = PackedDot<F8Form>;
+
+// Rows of x that are e4m3 values.
+struct F8Rows {
   static void grid_row(const uint8_t* x, int64_t dim, float* q) {
-    pack_row(F8Widener(), x, dim, reinterpret_cast<uint16_t*>(q));
+    F8Dot::pack_row(F8Widener(), x, dim, reinterpret_cast<uint16_t*>(q));
   }
 
   // A packed row is half as long as the floats, so it may lie where they do: what is written was read before.
@@ -291,7 +322,7 @@ struct F8Dot {
       const int64_t size = begin + kScaleBlock < dim ? kScaleBlock : dim - begin;
       alignas(64) float grid[kScaleBlock] = {};
       Rows<Vec>::quantize(x + begin, size, grid, scale + b);
-      for (int64_t k = 0; k < size; k += kStep)
+      for (int64_t k = 0; k < size; k += F8Dot::kStep)
         PackedStep::of_floats(grid + k).store(out + begin + k);
     }
   }

@@ -76,9 +76,21 @@ class PairWidener {
   __m512i low_, high_;
 };
 
+struct I4Form {
+  using Stored = I4Pair;
+  using Widener = PairWidener;
+  static constexpr WeightKind kKind = WeightKind::kI4;
+  static constexpr int64_t bytes(int64_t values) { return values / 2; }
+  static Widener widener() { return PairWidener(kI4Bytes); }
+  static float scale(const MatmulTile& t, int64_t column, int64_t block) {
+    return t.w_scale[column * t.w_scale_stride + block];
+  }
+};
+using I4Dot = PackedDot<I4Form>;
+
 // Rows of x that are e4m3 values, in the order of the weights.
 struct I4Rows {
-  // From the order of F8Dot.
+  // From the order of F8Rows.
   static void reorder(int64_t dim, float* q) {
     uint16_t* const words = reinterpret_cast<uint16_t*>(q);
     // Lanes 0 and 2 of the first vector have elements 0 to 7 and 32 to 39, those of the second the eight behind.
@@ -94,11 +106,11 @@ struct I4Rows {
   }
 
   static void quantize_row(const float* x, int64_t dim, float* q, float* scale) {
-    F8Dot::quantize_row(x, dim, q, scale);
+    F8Rows::quantize_row(x, dim, q, scale);
     reorder(dim, q);
   }
   static void grid_row(const uint8_t* x, int64_t dim, float* q) {
-    F8Dot::grid_row(x, dim, q);
+    F8Rows::grid_row(x, dim, q);
     reorder(dim, q);
   }
 };
