@@ -4,7 +4,7 @@
 // lanes share out the scores of two rows of two tokens.
 //
 // Decode is bound by reading the keys, 132 bytes each. Prompts are bound by tensor cores: 1.05 MFLOP a product, 128
-// cycles of a multiprocessor, beside which lie some 120 issue slots in each of its quarters. Four warpgroups hide what
+// cycles of a multiprocessor, beside which lie some 100 issue slots in each of its quarters. Four warpgroups hide what
 // each waits for; they leave a thread 128 registers.
 //
 // The order of a row's bytes in a product is free, as long as keys and queries agree: a lane loads 32 bytes of a row
@@ -26,7 +26,7 @@ namespace {
 
 constexpr int kWarpgroups = 4, kScoreThreads = kWarpgroups * 128;
 constexpr int kKeyRows = 64, kKeyDim = 128, kHeads = 64;
-constexpr int kQueryBytes = kHeads * kKeyDim;
+constexpr int kQueryBytes = kHeads * kKeyDim, kQueryWords = kQueryBytes / 16;
 constexpr int kMostTileTokens = 16;
 // A token's weights as the lanes read them: 16 for each of four, and four that keep the banks apart.
 constexpr int kLaneWeights = kHeads / 4 + 4, kTokenWeights = 4 * kLaneWeights;
@@ -103,10 +103,10 @@ struct Keys {
   }
 };
 
+// b: the word of the descriptor of a token's queries, kQueryWords after the token before.
 __device__ __forceinline__ void begin_score(float (&sums)[32], const uint32_t (&a)[4][4],
-                                            uint32_t queries) {
+                                            uint32_t b) {
   mma_begin(sums);
-  const uint32_t b = descriptor_word(queries);
 #pragma unroll
   for (int k = 0; k < 4; ++k) mma_rows_f8(sums, a[k], descriptor(b + k * kStepOfK), k != 0);
   mma_commit();
@@ -120,8 +120,9 @@ __device__ __forceinline__ float add_weighted(float sum, float product, float we
 // The tokens of a tile that belong to one sequence and have scores at all.
 struct TileRun {
   int first_token = 0,
-      count = 0;    // of all tokens; count: up to the sequence's last one in the tile
-  int end_row = 0;  // one past the last row that one of them sees
+      count = 0;        // of all tokens; count: up to the sequence's last one in the tile
+  int end_row = 0;      // one past the last row that one of them sees
+  int seen_blocks = 0;  // of keys, from the first on, which all of them score and see
 };
 
 // What is asked of a token for each of its scores.
@@ -146,7 +147,7 @@ struct RowSums {
 __device__ __forceinline__ RowSums weighted(const float (&sums)[32], const float* weights) {
   const float4* const mine = reinterpret_cast<const float4*>(weights) +
                              static_cast<int>(threadIdx.x) % 4 * (kLaneWeights / 4);
-  float upper[2] = {}, lower[2] = {};
+  RowSums of_rows;
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     const float4 w = mine[j];
@@ -154,11 +155,11 @@ __device__ __forceinline__ RowSums weighted(const float (&sums)[32], const float
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int at = 8 * j + i / 2 * 4 + i % 2;
-      upper[i % 2] = add_weighted(upper[i % 2], sums[at], of_columns[i]);
-      lower[i % 2] = add_weighted(lower[i % 2], sums[at + 2], of_columns[i]);
+      of_rows.upper = add_weighted(of_rows.upper, sums[at], of_columns[i]);
+      of_rows.lower = add_weighted(of_rows.lower, sums[at + 2], of_columns[i]);
     }
   }
-  return {upper[0] + upper[1], lower[0] + lower[1]};
+  return of_rows;
 }
 
 // Of four lanes that have parts of two tokens' sums of two rows each, lane t gets the whole of token t / 2, row t % 2.
@@ -174,64 +175,131 @@ __device__ __forceinline__ float sum_of_lane(const RowSums& first, const RowSums
          __shfl_xor_sync(0xffffffffu, is_second ? of_first : of_second, 2);
 }
 
-// A warpgroup's blocks of keys, every kWarpgroups-th of [first_block, end_block), for the scored tokens of the run.
-__device__ __forceinline__ void score_blocks(const IndexScoresParams& p, const TileShared& tile,
-                                             const RunPlaces& run, const TileRun& tokens,
-                                             int first_block, int end_block) {
-  const int32_t* const table = p.queries.table(run.place[0].sequence);
-  const uint32_t queries = shared_address(tile.queries);
-  float* const scores = p.scores + (tokens.first_token - p.queries.token_begin) * p.max_rows;
-  // From one lane, so that the compiler sees that a warp stays together: products between branches else wait.
-  const int count = __shfl_sync(0xffffffffu, tokens.count, 0);
-  int block = first_block + __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
-  end_block = __shfl_sync(0xffffffffu, end_block, 0);
-  if (block >= end_block) return;
-  const int lane = static_cast<int>(threadIdx.x) % 32,
-            warp = static_cast<int>(threadIdx.x) / 32 % 4;
-  const int row_in_block = warp * 16 + lane / 4 + lane % 2 * 8;
-  Keys next;
-  next.load(p, table[block]);
-  for (; block < end_block; block += kWarpgroups) {
-    uint32_t a[4][4];
-    next.operands(a);
-    const float scale = 0.5f * (lane % 2 == 0 ? next.scale[0] : next.scale[1]);
-    const int row = block * kKeyRows + row_in_block;
-    if (block + kWarpgroups < end_block) next.load(p, table[block + kWarpgroups]);
-    float even[32], odd[32];
-    const auto weights = [&](int i) { return tile.weights + i * kTokenWeights; };
-    const auto write = [&](const RowSums& first, const RowSums& second, int i) {
-      const int mine = i + lane % 4 / 2;
-      const RunToken token = run.token[mine];
-      const float score = sum_of_lane(first, second) * scale;
-      if (token.is_scored == 0 || row >= token.kv_len) return;
-      const bool is_seen = row < token.end && (token.is_tree == 0 || run.place[mine].sees(row));
-      scores[mine * p.max_rows + row] = is_seen ? score : minus_infinite_score();
-    };
-    RowSums first, second;
-    begin_score(even, a, queries);
-    int i = 0;
-    for (; i + 2 < count; i += 2) {
-      begin_score(odd, a, queries + (i + 1) * kQueryBytes);
-      mma_wait<1>(even);
-      first = weighted(even, weights(i));
-      begin_score(even, a, queries + (i + 2) * kQueryBytes);
-      mma_wait<1>(odd);
-      second = weighted(odd, weights(i + 1));
-      write(first, second, i);
-    }
-    if (i + 1 < count) {
-      begin_score(odd, a, queries + (i + 1) * kQueryBytes);
-      mma_wait<1>(even);
-      first = weighted(even, weights(i));
-      mma_wait<0>(odd);
-      second = weighted(odd, weights(i + 1));
-    } else {
-      mma_wait<0>(even);
-      first = weighted(even, weights(i));
-    }
-    write(first, second, i);
-    keep_operand(a);
+// Where a warpgroup is in its share of a run: of prompts and drafts a share of the pairs of tokens of all blocks of
+// keys, block by block, so it may begin and end within a block. Of a lone token every kWarpgroups-th block of the
+// thread block's, since blocks that are read together should lie together.
+struct Share {
+  int block, pair, end_block, end_pair;  // the last block has its pairs up to end_pair
+  int step;
+
+  // Everything comes from one lane, so that the compiler sees that a warp stays together: products between branches
+  // else wait.
+  __device__ __forceinline__ Share(int blocks, int pairs, bool is_lone) {
+    const int warpgroup = static_cast<int>(threadIdx.x) / 128;
+    step = is_lone ? kWarpgroups : 1;
+    const int64_t all = int64_t{blocks} * pairs;
+    const int64_t shares = int64_t{gridDim.x} * (is_lone ? 1 : kWarpgroups);
+    const int64_t mine = is_lone ? blockIdx.x : blockIdx.x * kWarpgroups + warpgroup;
+    const int begin = static_cast<int>(all * mine / shares),
+              end = static_cast<int>(all * (mine + 1) / shares);
+    block = __shfl_sync(0xffffffffu, begin / pairs + (is_lone ? warpgroup : 0), 0);
+    pair = __shfl_sync(0xffffffffu, begin % pairs, 0);
+    end_block = __shfl_sync(0xffffffffu, begin < end ? (end - 1) / pairs + 1 : begin / pairs, 0);
+    end_pair = __shfl_sync(0xffffffffu, end - (end - 1) / pairs * pairs, 0);
   }
+};
+
+// A warpgroup's share of the keys.
+struct Scoring {
+  const IndexScoresParams& p;
+  const TileShared& tile;
+  const RunPlaces& run;
+  float* scores;         // of the run's first token
+  const int32_t* table;  // of the sequence's blocks
+  int count;             // of the run's tokens
+  Share share;
+
+  __device__ __forceinline__ static int row_in_block() {
+    const int lane = static_cast<int>(threadIdx.x) % 32,
+              warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    return warp * 16 + lane / 4 + lane % 2 * 8;
+  }
+  // Of the two tokens of a pair, whose score this lane writes.
+  __device__ __forceinline__ static int token_in_pair() {
+    return static_cast<int>(threadIdx.x) % 4 / 2;
+  }
+
+  // A score of row `row` and token i of the run.
+  __device__ __forceinline__ void write(float score, int i, int row) const {
+    const RunToken token = run.token[i];
+    if (token.is_scored == 0 || row >= token.kv_len) return;
+    const bool is_seen = row < token.end && (token.is_tree == 0 || run.place[i].sees(row));
+    scores[i * p.max_rows + row] = is_seen ? score : minus_infinite_score();
+  }
+
+  // Blocks up to `until_block`. kAllSee: which every token of the run scores and sees. A loop has keys of its own: two
+  // that share them move them, so that they are waited for where they were asked for.
+  template <bool kAllSee>
+  __device__ __forceinline__ void walk(int until_block) {
+    if (share.block >= until_block) return;
+    Keys next;
+    next.load(p, table[share.block]);
+    const uint32_t queries = descriptor_word(shared_address(tile.queries));
+    const int64_t two_tokens = 2 * p.max_rows;
+    for (; share.block < until_block; share.block += share.step) {
+      uint32_t a[4][4];
+      next.operands(a);
+      const float scale = 0.5f * (threadIdx.x % 2 == 0 ? next.scale[0] : next.scale[1]);
+      const int row = share.block * kKeyRows + row_in_block();
+      const bool is_last = share.block + share.step >= share.end_block;
+      if (share.block + share.step < until_block) next.load(p, table[share.block + share.step]);
+      int i = 2 * share.pair;
+      const int end = is_last ? min(2 * share.end_pair, count) : count;
+      share.pair = 0;
+      const float* weights = tile.weights + i * kTokenWeights;
+      uint32_t b = queries + i * kQueryWords;
+      float* to = scores + (i + token_in_pair()) * p.max_rows + row;
+      float even[32], odd[32];
+      begin_score(even, a, b);
+      for (; i + 2 < end; i += 2) {
+        begin_score(odd, a, b + kQueryWords);
+        b += 2 * kQueryWords;
+        mma_wait<1>(even);
+        const RowSums first = weighted(even, weights);
+        begin_score(even, a, b);
+        mma_wait<1>(odd);
+        const float score = sum_of_lane(first, weighted(odd, weights + kTokenWeights)) * scale;
+        weights += 2 * kTokenWeights;
+        if constexpr (kAllSee) {
+          *to = score;
+          to += two_tokens;
+        } else {
+          write(score, i + token_in_pair(), row);
+        }
+      }
+      RowSums first, second;
+      if (i + 1 < end) {
+        begin_score(odd, a, b + kQueryWords);
+        mma_wait<1>(even);
+        first = weighted(even, weights);
+        mma_wait<0>(odd);
+        second = weighted(odd, weights + kTokenWeights);
+      } else {
+        mma_wait<0>(even);
+        first = weighted(even, weights);
+      }
+      const float score = sum_of_lane(first, second) * scale;
+      if constexpr (kAllSee) {
+        if (i + token_in_pair() < end) *to = score;
+      } else {
+        write(score, i + token_in_pair(), row);
+      }
+      keep_operand(a);
+    }
+  }
+};
+
+__device__ __forceinline__ Scoring begin_scoring(const IndexScoresParams& p, const TileShared& tile,
+                                                 const RunPlaces& run, const TileRun& tokens) {
+  const int blocks = (tokens.end_row + kKeyRows - 1) / kKeyRows;
+  const int count = __shfl_sync(0xffffffffu, tokens.count, 0);
+  return {.p = p,
+          .tile = tile,
+          .run = run,
+          .scores = p.scores + (tokens.first_token - p.queries.token_begin) * p.max_rows,
+          .table = p.queries.table(run.place[0].sequence),
+          .count = count,
+          .share = Share(blocks, (count + 1) / 2, p.tile_tokens == 1)};
 }
 
 // Rows that nobody in the run sees.
@@ -273,17 +341,22 @@ __global__ void __launch_bounds__(kScoreThreads, 1)
     }
     __syncthreads();
     tokens.end_row = 0;
-    for (int i = 0; i < tokens.count; ++i)
-      if (run.token[i].is_scored != 0) tokens.end_row = max(tokens.end_row, run.place[i].end());
+    int seen_rows = static_cast<int>(p.max_rows);
+    for (int i = 0; i < tokens.count; ++i) {
+      const RunToken& token = run.token[i];
+      if (token.is_scored != 0) tokens.end_row = max(tokens.end_row, token.end);
+      seen_rows = token.is_scored == 0 || token.is_tree != 0 ? 0 : min(seen_rows, token.end);
+    }
+    tokens.seen_blocks = seen_rows / kKeyRows;
     if (tokens.end_row == 0) continue;
+    Scoring scoring = begin_scoring(p, tile, run, tokens);
     load_queries(p, tokens.first_token, tokens.count, tile);
     publish_to_products();
     __syncthreads();
-    const int blocks = (tokens.end_row + kKeyRows - 1) / kKeyRows;
-    const int parts = static_cast<int>(gridDim.x), part = static_cast<int>(blockIdx.x);
-    score_blocks(p, tile, run, tokens, static_cast<int>(int64_t{blocks} * part / parts),
-                 static_cast<int>(int64_t{blocks} * (part + 1) / parts));
-    hide_rows(p, run, tokens, blocks * kKeyRows);
+    const int seen = __shfl_sync(0xffffffffu, tokens.seen_blocks, 0);
+    scoring.walk<true>(min(seen, scoring.share.end_block));
+    scoring.walk<false>(scoring.share.end_block);
+    hide_rows(p, run, tokens, (tokens.end_row + kKeyRows - 1) / kKeyRows * kKeyRows);
   }
 }
 
