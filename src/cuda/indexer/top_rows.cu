@@ -307,12 +307,13 @@ __global__ void __launch_bounds__(kTopThreads)
   if (rank == 0 && threadIdx.x == 0) p.counts[token * p.counts_stride] = p.topk;
 }
 
-// Blocks for a token: as many as find room at once, and as many as hold its rows.
+// Blocks for a token: as many as find room at once, but for what one takes by itself, and as many as hold its rows.
 int cluster_of(int64_t tokens, int64_t max_rows, int64_t topk) {
   if (max_rows <= std::max(kRowsAlone, topk)) return 1;
   int cluster = 1;
   while (cluster < kTopCluster &&
-         (2 * cluster * tokens <= num_multiprocessors() || cluster * kHeldRows < max_rows))
+         ((2 * cluster * tokens <= num_multiprocessors() && cluster * kRowsAlone < max_rows) ||
+          cluster * kHeldRows < max_rows))
     cluster *= 2;
   return cluster;
 }
