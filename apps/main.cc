@@ -10,8 +10,8 @@
 #include "apps/bench_ops/command.h"
 #include "apps/commands.h"
 #include "apps/common/command_line.h"
+#include "apps/engine/backend_choice.h"
 #include "apps/tune/commands.h"
-#include "cuda/gemm/library.h"
 #include "cuda/inventory.h"
 
 namespace fathom::apps {
@@ -67,7 +67,6 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const int status = fathom::apps::run_program("fathom", fathom::apps::run, argc, argv);
-  // A start that failed may have begun to open it.
-  fathom::cuda::wait_for_cublaslt();
+  fathom::apps::end_background_work();
   return status;
 }

@@ -1,5 +1,6 @@
 #include "apps/engine/backend_choice.h"
 
+#include <chrono>
 #include <map>
 #include <string>
 
@@ -35,6 +36,9 @@ void choose_gemm_backend(const EngineFlags& flags, bool on_gpu) {
                                             : cuda::GemmBackend::kCublasLt);
 }
 
+// From when the program is ready: its first answers come as soon as with --jit off.
+constexpr std::chrono::milliseconds kCompilerHeadStart{1000};
+
 // A CPU has nothing that is compiled at run time: there the default means nothing, and what was asked for is an error.
 void choose_jit(const DeviceFlags& flags, bool on_gpu) {
   if (flags.enable_fusion && flags.disable_fusion)
@@ -50,7 +54,8 @@ void choose_jit(const DeviceFlags& flags, bool on_gpu) {
                          : flags.jit == "wait" ? jit::Mode::kWait
                                                : jit::Mode::kBackground,
                  .library = flags.nvrtc_library,
-                 .directory = flags.jit_cache_dir});
+                 .directory = flags.jit_cache_dir,
+                 .head_start = kCompilerHeadStart});
   cuda::fuse_chains(flags.enable_fusion ? flags.fusion_max_bs : 0);
 }
 
@@ -108,6 +113,11 @@ std::vector<const ops::Backend*> usable_backends() {
   std::vector<const ops::Backend*> backends = {&cpu::fast_backend(), &cpu::reference_backend()};
   if (cuda::find_gpu().usable) backends.push_back(&cuda::backend());
   return backends;
+}
+
+void end_background_work() {
+  cuda::hasten_jit();
+  cuda::wait_for_cublaslt();
 }
 
 }  // namespace fathom::apps

@@ -25,4 +25,7 @@ const ops::Backend& table_of(const ops::Backend& device, const EngineFlags& flag
 // Those that --jit compiles, or took from its cache: [{"name", "state"}].
 json::Value compiled_kernels();
 
+// For the end of the program: returns when nothing runs beside it any more, which a start that failed may have begun.
+void end_background_work();
+
 }  // namespace fathom::apps

@@ -157,6 +157,11 @@ void check_simulated_acceptance(const SpeculationFlags& flags) {
                        std::to_string(drafter_shape(flags).top_k));
 }
 
+runner::CodeVersion compiled_version() {
+  const jit::Progress progress = cuda::jit_progress();
+  return {.number = progress.num_compiled, .is_final = progress.is_done};
+}
+
 runner::RunnerConfig runner_config(const EngineFlags& flags, const ops::Backend& backend) {
   const int slots = slots_of_lane(flags.ranks, flags.memory.max_running_requests);
   const SpeculationFlags& speculation = flags.speculation;
@@ -175,7 +180,8 @@ runner::RunnerConfig runner_config(const EngineFlags& flags, const ops::Backend&
           .num_threads = threads_of_rank(flags),
           .graph_batch_sizes = graph_batch_sizes(flags, backend),
           .drafter = drafter,
-          .simulated_agreement = agreement};
+          .simulated_agreement = agreement,
+          .code_version = backend.device_memory ? compiled_version : runner::GetCodeVersion()};
 }
 
 void load_checkpoint(const EngineFlags& flags, const weights::Checkpoint& checkpoint,

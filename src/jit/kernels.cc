@@ -43,6 +43,7 @@ Kernel& Kernels::want(const std::string& name, const Source& source) {
   kernel.state_ = "wanted";
   to_look_up_.push_back(&kernel);
   lock.unlock();
+  changed_.notify_all();
   start_if_needed();
   return kernel;
 }
@@ -71,9 +72,28 @@ void Kernels::settle() {
       return kernel->settled_.load(std::memory_order_acquire);
     });
   });
-  may_compile_ = true;
+  if (!std::exchange(may_compile_, true))
+    compile_from_ = std::chrono::steady_clock::now() + options_.head_start;
   lock.unlock();
   start_if_needed();
+}
+
+void Kernels::hasten() {
+  {
+    const MutexLock lock(mutex_);
+    is_hastened_ = true;
+  }
+  changed_.notify_all();
+}
+
+// Waits to its end, or until there is something to look up.
+bool Kernels::is_called_in_head_start() {
+  MutexLock lock(mutex_);
+  if (!may_compile_ || to_compile_.empty()) return false;
+  changed_.wait_until(lock, compile_from_, [&]() FATHOM_REQUIRES(mutex_) {
+    return is_hastened_ || !to_look_up_.empty();
+  });
+  return !to_look_up_.empty();
 }
 
 std::vector<KernelState> Kernels::states() {
@@ -82,6 +102,12 @@ std::vector<KernelState> Kernels::states() {
   for (const std::unique_ptr<Kernel>& kernel : kernels_)
     states.push_back({.name = kernel->name_, .state = kernel->state_});
   return states;
+}
+
+Progress Kernels::progress() {
+  const MutexLock lock(mutex_);
+  return {.num_compiled = num_compiled_,
+          .is_done = to_look_up_.empty() && to_compile_.empty() && !is_working_};
 }
 
 // Null when there is none.
@@ -106,6 +132,7 @@ void Kernels::work() {
   lower_priority();
   for (;;) {
     while (Kernel* const kernel = next_to_look_up()) look_up(*kernel);
+    if (is_called_in_head_start()) continue;
     if (Kernel* const kernel = next_to_compile()) {
       compile(*kernel);
       continue;
@@ -167,6 +194,10 @@ void Kernels::compile(Kernel& kernel) {
   const Result<void*> loaded = tools_.load(*code, kernel.source_.entry);
   if (!loaded) return finish(kernel, nullptr, "failed: " + loaded.error().message);
   finish(kernel, *loaded, "compiled in " + std::to_string(milliseconds) + " ms");
+  {
+    const MutexLock lock(mutex_);
+    ++num_compiled_;
+  }
   store(kernel, *code);
 }
 

@@ -6,13 +6,15 @@
 //   void* const code = kernel.code();                                           // null: the other one serves
 //
 // A thread of low priority looks into the disk cache, for all that is wanted, and compiles what was not there: at once
-// with Mode::kWait, otherwise behind settle(), when the program is ready, so that it is ready no later. code() waits
-// for the first, which takes milliseconds, and for the second with Mode::kWait alone. Nothing that fails stops the
-// program: the reason is in the log, once, and in states().
+// with Mode::kWait, otherwise some time behind settle(), when the program is ready, so that neither that nor its first
+// answer comes later: compilers are large, and loading takes locks of the device. code() waits for the first, which
+// takes milliseconds, and for the second with Mode::kWait alone. Nothing that fails stops the program: the reason is in
+// the log, once, and in states().
 //
 // Thread-safe. What start() runs must end before the Kernels do.
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -40,6 +42,7 @@ struct Options {
   std::string library;    // of NVRTC; "" = where the system has it
   std::string directory;  // of the cache; "" = default_directory(), "none" = no cache
   int64_t max_cache_bytes = int64_t{256} << 20;
+  std::chrono::milliseconds head_start{0};  // between settle() and the compiler, with kBackground
   bool operator==(const Options&) const = default;
 };
 
@@ -69,6 +72,12 @@ struct KernelState {
   std::string state;  // "off", "wanted", "compiled in 210 ms", "from the cache", "failed: ..."
 };
 
+struct Progress {
+  int64_t num_compiled =
+      0;                // kernels whose code() is not null any more, because they were compiled
+  bool is_done = true;  // nothing of what was wanted so far is to come
+};
+
 class Kernels {
  public:
   // How to get at a compiler and a GPU, and a thread.
@@ -85,9 +94,13 @@ class Kernels {
 
   // Equal sources are one kernel. It lives as long as this.
   Kernel& want(const std::string& name, const Source& source);
-  // Returns when code() of all kernels wanted so far waits no longer. From here on what is missing is compiled.
+  // Returns when code() of all kernels wanted so far waits no longer. From here on, behind the head start, what is
+  // missing is compiled.
   void settle();
+  // Ends the head start: the program ends, and what was wanted is to be there when it starts again.
+  void hasten();
   std::vector<KernelState> states();
+  Progress progress();
 
  private:
   friend class Kernel;
@@ -101,6 +114,7 @@ class Kernels {
   // Whether a thread is to be started, which then counts as working.
   bool must_start() FATHOM_REQUIRES(mutex_);
   void start_if_needed();
+  bool is_called_in_head_start();
   void look_up(Kernel& kernel);
   void compile(Kernel& kernel);
   void store(const Kernel& kernel, const std::string& code);
@@ -114,6 +128,9 @@ class Kernels {
   std::vector<std::unique_ptr<Kernel>> kernels_ FATHOM_GUARDED_BY(mutex_);
   std::deque<Kernel*> to_look_up_ FATHOM_GUARDED_BY(mutex_);
   std::deque<Kernel*> to_compile_ FATHOM_GUARDED_BY(mutex_);
+  int64_t num_compiled_ FATHOM_GUARDED_BY(mutex_) = 0;
+  std::chrono::steady_clock::time_point compile_from_ FATHOM_GUARDED_BY(mutex_){};
+  bool is_hastened_ FATHOM_GUARDED_BY(mutex_) = false;
   bool is_working_ FATHOM_GUARDED_BY(mutex_) = false;
   bool may_compile_ FATHOM_GUARDED_BY(mutex_);
   // Of the worker.

@@ -58,6 +58,21 @@ void CapturedSteps::capture(const Parts& parts, ops::Stream& stream) {
   stream.synchronize();
 }
 
+int64_t CapturedSteps::code_version() const {
+  return config_.code_version ? config_.code_version().number : 0;
+}
+
+bool CapturedSteps::renew_one(const Parts& parts, ops::Stream& stream) {
+  const int64_t version = code_version();
+  for (const auto& [shape, graphs] : graphs_) {
+    if (graphs.code_version == version) continue;
+    capture_one(shape, parts, stream);
+    stream.synchronize();
+    return true;
+  }
+  return false;
+}
+
 void CapturedSteps::capture(Shape shape, const Parts& parts, ops::Stream& stream) {
   shape.num_blocks = config_.max_blocks;
   capture_one(shape, parts, stream);
@@ -76,6 +91,7 @@ void CapturedSteps::capture_one(const Shape& shape, const Parts& parts, ops::Str
   pad_to(shape, layout);
   parts.stage(layout);
   Graphs& graphs = graphs_[shape];
+  graphs.code_version = code_version();
   graphs.forward = stream.capture(
       [forward = parts.forward, layout, &graphs] { graphs.hidden = forward(layout); });
   for (const bool masked : {false, true})

@@ -2,6 +2,7 @@
 // CapturedSteps: the graphs of steps of decodes alone, and which of them a step takes once it is padded.
 //
 //   captured.capture({.forward = ..., .sample = ...}, stream);     // once, before the first step
+//   while (captured.renew_one(parts, stream)) {}                   // where operators have other kernels than then
 //   if (const CapturedSteps::Graphs* graphs = captured.pad(layout)) graphs->forward->replay(stream);
 //
 // Steps that verify as many drafts as they ask for: of each depth of a chain, of a tree and of none. What comes
@@ -30,6 +31,7 @@ struct CapturedStepsConfig {
   int block_tokens = 1;
   // A step has at most so many rows of logits, which one operator samples, and query tokens of all lanes.
   int64_t max_logit_rows = 0, max_batch_tokens = 0;
+  GetCodeVersion code_version{};
 };
 
 class CapturedSteps {
@@ -39,6 +41,7 @@ class CapturedSteps {
     std::unique_ptr<ops::Graph> forward;
     tensor::Tensor hidden;                  // what it ends with
     std::unique_ptr<ops::Graph> sample[2];  // without masks, with masks
+    int64_t code_version = 0;
   };
   // What enqueues a step of the layout. Graphs keep what they need of it.
   struct Parts {
@@ -50,6 +53,9 @@ class CapturedSteps {
   explicit CapturedSteps(CapturedStepsConfig config) : config_(std::move(config)) {}
 
   void capture(const Parts& parts, ops::Stream& stream);
+  // Captures one step again that holds kernels of an older version of the code. False: there is none. REQUIRES: no step
+  // is enqueued.
+  bool renew_one(const Parts& parts, ops::Stream& stream);
   // Pads the layout to the captured step that takes it. Null: none does, and the layout is as it was.
   const Graphs* pad(StepLayout& layout) const;
   bool takes(const StepLayout& layout) const { return find(layout) != graphs_.end(); }
@@ -70,6 +76,7 @@ class CapturedSteps {
   // For short and for long sequences, where these are apart.
   void capture(Shape shape, const Parts& parts, ops::Stream& stream);
   void capture_one(const Shape& shape, const Parts& parts, ops::Stream& stream);
+  int64_t code_version() const;
 
   const CapturedStepsConfig config_;
   Map graphs_;

@@ -1,6 +1,7 @@
 #include "runner/model_runner.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 
 #include "base/check.h"
@@ -12,6 +13,9 @@
 
 namespace fathom::runner {
 namespace {
+
+// How often a runner with nothing to do asks whether its operators have other kernels by now.
+constexpr std::chrono::milliseconds kRenewInterval{100};
 
 void check_config(const RunnerConfig& config, const config::ModelConfig& model, int num_lanes) {
   const auto require = [](bool ok, const std::string& message) {
@@ -127,7 +131,8 @@ std::future<void> ModelRunner::allocate_step() {
                            .graph_batch_sizes = config_.graph_batch_sizes,
                            .drafter = config_.drafter,
                            .simulated_agreement = config_.simulated_agreement,
-                           .steps_per_timing = config_.steps_per_timing},
+                           .steps_per_timing = config_.steps_per_timing,
+                           .code_version = config_.code_version},
         *stream_);
     executor_->plan_scratch();
   });
@@ -251,10 +256,33 @@ core::SliceWork ModelRunner::slice_work(int num_tokens, int64_t kv_begin) const 
   return work;
 }
 
+bool ModelRunner::may_renew_graphs() const {
+  return config_.code_version && !config_.graph_batch_sizes.empty() && model_.rank().count() == 1 &&
+         !all_is_renewed_;
+}
+
+bool ModelRunner::renew_a_graph() {
+  // In this order: what comes after the answer is looked for again.
+  const bool is_final = config_.code_version().is_final;
+  if (executor_->renew_graph()) return true;
+  all_is_renewed_ = is_final;
+  return false;
+}
+
 void ModelRunner::work() {
   MutexLock lock(mutex_);
+  const auto is_called = [&]() FATHOM_REQUIRES(mutex_) { return stopping_ || !batches_.empty(); };
   while (true) {
-    submitted_.wait(lock, [&]() FATHOM_REQUIRES(mutex_) { return stopping_ || !batches_.empty(); });
+    while (!is_called() && may_renew_graphs()) {
+      bool renewed = false;
+      if (in_flight_ == 0) {
+        lock.unlock();
+        renewed = renew_a_graph();
+        lock.lock();
+      }
+      if (!renewed) submitted_.wait_for(lock, kRenewInterval, is_called);
+    }
+    submitted_.wait(lock, is_called);
     if (batches_.empty()) return;
     const core::Batch batch = std::move(batches_.front());
     batches_.pop_front();

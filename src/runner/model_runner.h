@@ -58,6 +58,9 @@ struct RunnerConfig {
   // On a device that runs behind the host the parts of one step in so many are measured, and those of every step that
   // waits for masks: the two events between launches cost some 20 us of V2-Lite's 2.8 ms for one sequence on an H200.
   int steps_per_timing = 16;
+  // Asked while no step is in flight: what was captured with other kernels is captured again then. Null = they stay as
+  // they are. Only a rank that computes alone does so: another one could wait for it in a step.
+  GetCodeVersion code_version{};
 };
 
 class ModelRunner : public Runner {
@@ -101,6 +104,9 @@ class ModelRunner : public Runner {
               std::unique_ptr<RankThread> thread);
   int64_t context_tokens() const;
   void work();
+  // Steps are captured again one by one while nothing is to be done, for as long as there may be some.
+  bool may_renew_graphs() const;
+  bool renew_a_graph();
   void collect_results();
   void publish(core::StepResult result);
 
@@ -114,6 +120,7 @@ class ModelRunner : public Runner {
   std::atomic<int> in_flight_ = 0;  // by the threads that submit and wait
   int64_t next_step_id_ = 0;        // caller's side
   bool started_ = false;            // caller's side
+  bool all_is_renewed_ = false;     // by the rank's thread: no kernel is to come
 
   Mutex mutex_;
   CondVar submitted_, enqueued_, finished_;

@@ -21,6 +21,7 @@
 // on a backend) and SimRunner (no model: the next token is a hash of the tokens read through the real block tables).
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,13 @@ struct RunnerInfo {
 
   int slots_per_lane() const { return max_slots / num_lanes; }
 };
+
+// Of the kernels that operators have: some may be compiled while the program runs.
+struct CodeVersion {
+  int64_t number = 0;
+  bool is_final = true;  // it stays
+};
+using GetCodeVersion = std::function<CodeVersion()>;
 
 class Runner {
  public:

@@ -75,7 +75,8 @@ StepExecutor::StepExecutor(const model::Model& model, const StepExecutorConfig& 
                  .max_blocks = max_blocks(),
                  .block_tokens = block_tokens_,
                  .max_logit_rows = max_logit_rows_,
-                 .max_batch_tokens = config.max_batch_tokens}) {
+                 .max_batch_tokens = config.max_batch_tokens,
+                 .code_version = config.code_version}) {
   for (Frame& frame : frames_) frame.timer.emplace(stream);
   const ops::Backend& backend = model.backend();
   tensor::Arena measured;
@@ -290,18 +291,20 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
   timer.end();
 }
 
-void StepExecutor::capture_graphs() {
-  captured_.capture(
-      {.stage = [this](const StepLayout& layout) { stage_inputs(layout, 0); },
-       .forward = [this](const StepLayout& layout) { return prepare_and_forward(layout); },
-       .sample =
-           [this](const StepLayout& layout, bool masked, const Tensor& hidden) {
-             const int64_t rows = std::ssize(layout.rows);
-             sampler_.sample_all(logits_.slice(0, 0, rows), masked, stream_);
-             commit(layout, hidden);
-           }},
-      stream_);
+CapturedSteps::Parts StepExecutor::captured_parts() {
+  return {.stage = [this](const StepLayout& layout) { stage_inputs(layout, 0); },
+          .forward = [this](const StepLayout& layout) { return prepare_and_forward(layout); },
+          .sample =
+              [this](const StepLayout& layout, bool masked, const Tensor& hidden) {
+                const int64_t rows = std::ssize(layout.rows);
+                sampler_.sample_all(logits_.slice(0, 0, rows), masked, stream_);
+                commit(layout, hidden);
+              }};
 }
+
+void StepExecutor::capture_graphs() { captured_.capture(captured_parts(), stream_); }
+
+bool StepExecutor::renew_graph() { return captured_.renew_one(captured_parts(), stream_); }
 
 Tensor StepExecutor::prepare_and_forward(const StepLayout& layout) {
   inputs_.prepare(layout, slots_, stream_);

@@ -48,6 +48,7 @@ struct StepExecutorConfig {
   DrafterInfo drafter{};
   std::optional<float> simulated_agreement{};  // drafter.h
   int steps_per_timing = 1;                    // model_runner.h
+  GetCodeVersion code_version{};
 };
 
 // Device memory of a step, in parts.
@@ -74,6 +75,9 @@ class StepExecutor {
   void set_kv(model::KvStorage kv) { kv_ = std::move(kv); }
   // Captures the decodes of all sizes. REQUIRES: plan_scratch(), set_kv(), no step was enqueued.
   void capture_graphs();
+  // Captures one of them again whose operators have other kernels by now. False: none has. REQUIRES: every step that
+  // was enqueued has been collected.
+  bool renew_graph();
   // The masks of the batch, if it wants some, are taken once the forward pass is under way. If the mailbox is
   // closed, the step samples without. REQUIRES: the frame's last step has been collected.
   void enqueue(const core::Batch& batch, MaskMailbox& masks, int frame);
@@ -101,6 +105,7 @@ class StepExecutor {
   // Of a lane without slices while another has some: the collectives of that step, with no row of its own.
   void compute_idle(const StepLayout& layout, StepTimer& timer);
   StepLayout lay_out(const core::Batch& batch) const;
+  CapturedSteps::Parts captured_parts();
   void compute(const core::Batch& batch, StepLayout& layout, MaskMailbox& masks, int frame);
   // Waits for the masks; returned to keep them until the rows are sampled.
   std::optional<core::StepMasks> take_masks(const core::Batch& batch, const StepLayout& layout,

@@ -79,6 +79,7 @@ TEST(JitKernels, off_opens_nothing) {
   Kernels kernels(options_of(folder, Mode::kOff), tools_of(workshop));
   EXPECT_EQ(text_of(kernels.want("one", {.text = "1"})), "");
   kernels.settle();
+  EXPECT_TRUE(kernels.progress().is_done);
   EXPECT_TRUE(workshop.threads.empty());
   EXPECT_FALSE(std::filesystem::exists(folder / "jit"));
   EXPECT_EQ(kernels.states().at(0).state, "off");
@@ -111,10 +112,34 @@ TEST(JitKernels, background_waits_for_no_compiler) {
   kernels.settle();
   EXPECT_EQ(text_of(kernel), "");
   EXPECT_EQ(kernels.states().at(0).state, "wanted");
+  EXPECT_FALSE(kernels.progress().is_done);
+  EXPECT_EQ(kernels.progress().num_compiled, 0);
   workshop.may_compile.set_value();
   workshop.join();
   EXPECT_EQ(text_of(kernel), "code of 1");
+  EXPECT_TRUE(kernels.progress().is_done);
+  EXPECT_EQ(kernels.progress().num_compiled, 1);
   EXPECT_TRUE(kernels.states().at(0).state.starts_with("compiled in"));
+}
+
+TEST(JitKernels, background_compiles_behind_its_head_start_and_looks_up_in_it) {
+  const ScratchDirectory folder;
+  const Source cached{.text = "2"};
+  ASSERT_TRUE(DiskCache::open(folder / "jit", 1 << 20)->store(key_of(cached), "code of 2"));
+  Workshop workshop;
+  workshop.may_compile.set_value();
+  Options options = options_of(folder, Mode::kBackground);
+  options.head_start = std::chrono::hours(1);
+  Kernels kernels(options, tools_of(workshop));
+  Kernel& one = kernels.want("one", {.text = "1"});
+  kernels.settle();
+  EXPECT_EQ(text_of(kernels.want("two", cached)), "code of 2");
+  EXPECT_EQ(text_of(one), "");
+  EXPECT_EQ(workshop.num_opened, 0);
+  EXPECT_FALSE(kernels.progress().is_done);
+  kernels.hasten();
+  workshop.join();
+  EXPECT_EQ(text_of(one), "code of 1");
 }
 
 TEST(JitKernels, wait_waits) {

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "cpu/fast/fast_backend.h"
 
 namespace fathom::runner {
@@ -18,11 +20,13 @@ class CapturedStepsTest : public ::testing::Test {
   // The layouts of which there are graphs.
   std::vector<StepLayout> capture(CapturedSteps& steps) {
     std::vector<StepLayout> layouts;
-    steps.capture({.stage = [&](const StepLayout& layout) { layouts.push_back(layout); },
-                   .forward = [](const StepLayout&) { return tensor::Tensor(); },
-                   .sample = [](const StepLayout&, bool, const tensor::Tensor&) {}},
-                  *stream_);
+    steps.capture(parts(layouts), *stream_);
     return layouts;
+  }
+  static CapturedSteps::Parts parts(std::vector<StepLayout>& layouts) {
+    return {.stage = [&](const StepLayout& layout) { layouts.push_back(layout); },
+            .forward = [](const StepLayout&) { return tensor::Tensor(); },
+            .sample = [](const StepLayout&, bool, const tensor::Tensor&) {}};
   }
 
   static CapturedStepsConfig config() {
@@ -82,6 +86,33 @@ TEST_F(CapturedStepsTest, no_step_is_captured_twice) {
     CapturedSteps steps(plain);
     EXPECT_EQ(capture(steps).size(), 4u) << none.rows << " rows, " << none.tokens << " tokens";
   }
+}
+
+TEST_F(CapturedStepsTest, steps_with_older_kernels_are_captured_again_one_by_one) {
+  int64_t version = 0;
+  CapturedStepsConfig changing = config();
+  changing.code_version = [&version] { return CodeVersion{.number = version}; };
+  CapturedSteps steps(changing);
+  const auto shapes_of = [](const std::vector<StepLayout>& layouts) {
+    std::multiset<std::pair<int64_t, int64_t>> shapes;
+    for (const StepLayout& layout : layouts)
+      shapes.emplace(layout.num_slices(), layout.table_blocks);
+    return shapes;
+  };
+  const std::vector<StepLayout> first = capture(steps);
+  std::vector<StepLayout> again;
+  EXPECT_FALSE(steps.renew_one(parts(again), *stream_));
+  version = 1;
+  StepLayout layout = decodes(2, 16);
+  const CapturedSteps::Graphs* const graphs = steps.pad(layout);
+  const ops::Graph* const before = graphs->forward.get();
+  for (size_t i = 1; i <= first.size(); ++i) {
+    ASSERT_TRUE(steps.renew_one(parts(again), *stream_));
+    EXPECT_EQ(again.size(), i);
+  }
+  EXPECT_FALSE(steps.renew_one(parts(again), *stream_));
+  EXPECT_EQ(shapes_of(again), shapes_of(first));
+  EXPECT_NE(graphs->forward.get(), before);
 }
 
 TEST_F(CapturedStepsTest, drafts_of_short_and_of_long_sequences_are_captured) {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -37,6 +38,7 @@ RunnerConfig small_config() {
 struct GraphCase {
   const char* name;
   std::vector<int> batch_sizes;
+  bool has_new_code = false;  // behind every step, so that steps are captured again between any two
 };
 
 // A runner for all tests of a case: the slots are free between tests.
@@ -47,6 +49,8 @@ class DemoRunner : public ::testing::TestWithParam<GraphCase> {
     if (runner == nullptr) {
       RunnerConfig config = small_config();
       config.graph_batch_sizes = GetParam().batch_sizes;
+      if (GetParam().has_new_code)
+        config.code_version = [] { return CodeVersion{.number = num_steps_, .is_final = false}; };
       runner = ModelRunner::create(fast_demo_model(), config);
     }
     runner_ = runner.get();
@@ -62,6 +66,7 @@ class DemoRunner : public ::testing::TestWithParam<GraphCase> {
   static Batch next_batch() { return {.step_id = runner_->next_step_id()}; }
   static core::StepResult run(const Batch& batch) {
     runner_->submit(batch);
+    ++num_steps_;
     return runner_->wait();
   }
   // Slot s owns blocks 8s .. 8s+7.
@@ -92,16 +97,19 @@ class DemoRunner : public ::testing::TestWithParam<GraphCase> {
 
   static std::map<std::string, std::unique_ptr<ModelRunner>> runners_;
   static ModelRunner* runner_;
+  static std::atomic<int64_t> num_steps_;
   std::vector<int32_t> taken_slots_;
 };
 
 std::map<std::string, std::unique_ptr<ModelRunner>> DemoRunner::runners_;
 ModelRunner* DemoRunner::runner_ = nullptr;
+std::atomic<int64_t> DemoRunner::num_steps_ = 0;
 
 INSTANTIATE_TEST_SUITE_P(graphs, DemoRunner,
                          ::testing::Values(GraphCase{"none", {}},
                                            GraphCase{"each_size", {1, 2, 3, 4}},
-                                           GraphCase{"padded", {4}}),
+                                           GraphCase{"padded", {4}},
+                                           GraphCase{"renewed", {2, 4}, true}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(DemoRunner, follows_the_golden_tokens_two_steps_ahead) {

@@ -41,7 +41,9 @@ void set_attention_backend(AttentionBackend) {}
 void set_gemm_backend(GemmBackend) {}
 void set_jit(const jit::Options&) {}
 void settle_jit() {}
+void hasten_jit() {}
 std::vector<jit::KernelState> jit_states() { return {}; }
+jit::Progress jit_progress() { return {}; }
 ops::ChainRunner* fuse_chains(int64_t) { return nullptr; }
 Result<std::string> find_cublaslt() { return Error{ErrorCode::kNotFound, find_gpu().why_not}; }
 void open_cublaslt_soon() {}

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <mutex>
+#include <vector>
 
 #include "cuda/runtime/background.h"
 #include "cuda/runtime/driver.h"
@@ -20,7 +21,24 @@ Error error_of(CUresult result, const std::string& what) {
   return {ErrorCode::kInternal, "the GPU could not " + what + ": " + words};
 }
 
-// Loaded on the device now, and not by its first launch. The library stays until the process ends.
+// The devices that ranks of this process use.
+std::vector<int> used_devices() {
+  static const auto state =
+      driver_function<decltype(&cuDevicePrimaryCtxGetState)>("cuDevicePrimaryCtxGetState");
+  int count = 0;
+  check(cudaGetDeviceCount(&count), "be counted");
+  std::vector<int> devices;
+  for (int device = 0; device < count; ++device) {
+    unsigned flags = 0;
+    int is_active = 0;
+    if (state(device, &flags, &is_active) == CUDA_SUCCESS && is_active != 0)
+      devices.push_back(device);
+  }
+  return devices;
+}
+
+// Loaded now on every device that is in use, and not by its first launch there. The library stays until the process
+// ends.
 Result<void*> load(const std::string& code, const std::string& entry) {
   static const auto load_library =
       driver_function<decltype(&cuLibraryLoadData)>("cuLibraryLoadData");
@@ -34,7 +52,11 @@ Result<void*> load(const std::string& code, const std::string& entry) {
   CUfunction function = nullptr;
   CUresult result = load_library(&library, code.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
   if (result == CUDA_SUCCESS) result = find_kernel(&kernel, library, entry.c_str());
-  if (result == CUDA_SUCCESS) result = find_function(&function, kernel);
+  for (const int device : used_devices()) {
+    if (result != CUDA_SUCCESS) break;
+    check(cudaSetDevice(device), "be used by a thread");
+    result = find_function(&function, kernel);
+  }
   if (result != CUDA_SUCCESS) return error_of(result, "load the compiled kernel " + entry);
   return static_cast<void*>(kernel);
 }
@@ -62,6 +84,12 @@ jit::Kernels& jit_kernels() {
 
 void settle_jit() { jit_kernels().settle(); }
 
+void hasten_jit() {
+  if (current != nullptr) current->hasten();
+}
+
 std::vector<jit::KernelState> jit_states() { return jit_kernels().states(); }
+
+jit::Progress jit_progress() { return jit_kernels().progress(); }
 
 }  // namespace fathom::cuda

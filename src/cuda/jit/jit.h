@@ -17,6 +17,9 @@ void set_jit(const jit::Options& options);
 jit::Kernels& jit_kernels();
 // Returns when the kernels that the disk cache has are there, and with jit::Mode::kWait the others too.
 void settle_jit();
+// Before the program waits for what runs beside it.
+void hasten_jit();
 std::vector<jit::KernelState> jit_states();
+jit::Progress jit_progress();
 
 }  // namespace fathom::cuda
