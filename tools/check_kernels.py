@@ -29,7 +29,9 @@ VARIANTS = [
     *(rf"tiled_kernel<.*{dtype}.*, {gathers}[> ]+" for dtype in (*STREAMED, U4) for gathers in (YES, NO)),  # by expert
     *(rf"wide_experts_kernel<{dtype}, {gate_up}>" for dtype in STREAMED for gate_up in (YES, NO)),
     *(rf"expert_product_kernel<{dtype}, .*>" for dtype in STREAMED),
-    *(rf"down_and_combine_kernel<{dtype}>" for dtype in (BF16, F8, I4)),
+    *(rf"gate_up_pairs_kernel<{dtype}>" for dtype in (BF16, F8)),
+    *(rf"down_and_combine_kernel<{dtype}, {shape}>" for dtype, many in ((BF16, "8, 1"), (F8, "8, 2"), (I4, "8, 2"))
+      for shape in ("16, 1", many)),
     *(rf"absorbed::absorbed_kernel<{tiles}, {f8}>" for tiles in (1, 4) for f8 in (YES, NO)),
     *(rf"absorbed::stream_kernel<{f8}>" for f8 in (YES, NO)),
     *(rf"absorbed::add_parts_kernel<{few}>" for few in (YES, NO)),

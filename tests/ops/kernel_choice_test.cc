@@ -142,9 +142,19 @@ void KernelChoiceTest::expect_right_experts(const WeightKind& kind, int64_t toke
 // Few tokens without sorting, sorted ones, wide groups of either weight type.
 TEST_P(KernelChoiceTest, experts_of_few_tokens_match_float64) {
   for (const WeightKind& kind : kWeightKinds)
-    for (const int64_t tokens : {2, 5, 9, 49})
+    for (const int64_t tokens : {1, 2, 5, 9, 49})
       if (backend().supports("moe_experts", kind.dtype))
         expect_right_experts(kind, tokens, 256, false);
+}
+
+// Enough outputs to fill a GPU with small blocks, of the types that need no sorting of two tokens there.
+TEST_P(KernelChoiceTest, experts_of_few_tokens_and_many_outputs_match_float64) {
+  for (const WeightKind& kind : kWeightKinds) {
+    const bool is_sorted =
+        kind.dtype != DType::kF8E4M3 && kind.dtype != DType::kI4x2 && kind.dtype != DType::kBf16;
+    if (!is_sorted && backend().supports("moe_experts", kind.dtype))
+      expect_right_experts(kind, 2, 1152, false);
+  }
 }
 
 TEST_P(KernelChoiceTest, experts_match_float64_beside_every_limit_of_tokens) {

@@ -7,12 +7,16 @@
 
 namespace fathom::cuda {
 
-// -1 = none that is here. Past the L1 cache, which may hold an older call's list.
+// Of a token's routed pairs, -1 = none that is here. Past the L1 cache, which may hold an older call's list.
+__device__ __forceinline__ int expert_of_routed(const PairExperts& of, int token, int routed) {
+  const int id = __ldcg(of.ids + token * of.routed + routed), place = id - of.first;
+  return id >= 0 && place >= 0 && place < of.experts ? place : -1;
+}
+// Of any pair.
 __device__ __forceinline__ int expert_of(const PairExperts& of, int pair) {
   const int token = pair / (of.routed + of.shared), j = pair % (of.routed + of.shared);
   if (j < of.shared) return of.experts + j;
-  const int id = __ldcg(of.ids + token * of.routed + j - of.shared), place = id - of.first;
-  return id >= 0 && place >= 0 && place < of.experts ? place : -1;
+  return expert_of_routed(of, token, j - of.shared);
 }
 __device__ __forceinline__ ExpertGroup load_group(const ExpertLists& lists, int group) {
   if (lists.groups == nullptr)

@@ -20,6 +20,9 @@
 // i8: products are summed as integers. With scales of blocks a line is one, as of f8; with scales of channels the
 // integers are summed to the end, and whoever stores them scales.
 // f32: a weight is the exact sum of three bf16 values, each multiplied with the bf16 activation.
+//
+// kOneToken: there is no other token, so a stage has room for one. All columns multiply it and the first one counts.
+// kTwoMatrices: rows 0 to 7 of a tile are of one matrix, rows 8 to 15 of another, with a scale each (f8).
 
 #include <cstdint>
 #include <type_traits>
@@ -100,7 +103,7 @@ __device__ __forceinline__ uint32_t take_part(float& low, float& high) {
   return part;
 }
 
-template <class W, int MT, int NT, bool kAligned>
+template <class W, int MT, int NT, bool kAligned, bool kOneToken = false, bool kTwoMatrices = false>
 struct LineStream {
   using X = RowOf<W>;
   using Sum = SumOf<W>;
@@ -109,16 +112,21 @@ struct LineStream {
   static constexpr int kBlocks = kLineBlocks<W>;
   static constexpr int kPiecesX = 2 * kBlocks;  // of a lane and a token
   static constexpr int kLineX = 4 * kPiecesX * kPieceX;
-  static constexpr int kTileBytes = kTileRows * kLineBytes, kColumnBytes = kPiecesX * 512;
+  // A piece of 16 bytes of all lanes that load some.
+  static constexpr int kPieceBytes = kOneToken ? 64 : 512;
+  static constexpr int kTileBytes = kTileRows * kLineBytes, kColumnBytes = kPiecesX * kPieceBytes;
   // The lanes that load a scale of the weight: one for each tile or, where rows have scales, for each row.
-  static constexpr int kScaleLanes = MT * (kRowScales<W> ? kTileRows : 1),
+  static constexpr int kScaleLanes = MT * (kRowScales<W>  ? kTileRows
+                                           : kTwoMatrices ? 2
+                                                          : 1),
                        kRowsOfScale = kTileRows * MT / kScaleLanes;
   static constexpr int kWeightScaleBytes = kRowScales<W> ? kScaleLanes * kBlocks * 4 : 32;
   // Bytes of a warp's stage: pieces of 16 bytes a lane, then the scales.
   static constexpr int kWeights = MT * kTileBytes, kTokens = NT * kColumnBytes;
   static constexpr int kStage =
       kWeights + kTokens + (kScaled ? kWeightScaleBytes + NT * 32 * kBlocks : 0);
-  static_assert(kScaleLanes <= 32);
+  static_assert(kScaleLanes <= 32 && (!kOneToken || NT == 1) && (!kTwoMatrices || MT == 1));
+  static_assert(!kOneToken || kIsF8<W> || kIsI4<W> || std::is_same_v<W, Bf16>);
 
   // Where this lane's part of the rows begins. Null where there is no token: nothing reads what its column gives. Rows
   // beyond the end repeat the last one.
@@ -178,8 +186,8 @@ struct LineStream {
 #pragma unroll
       for (int piece = 0; piece < kPiecesX; ++piece)
         copy_piece<X, kPieceX, kAligned>(
-            stage + kWeights + column * kColumnBytes + piece * 512 + lane * 16, from.x[column],
-            line * kLineX + token_offset(lane % 4, piece), row_bytes);
+            stage + kWeights + column * kColumnBytes + piece * kPieceBytes + lane * 16,
+            from.x[column], line * kLineX + token_offset(lane % 4, piece), row_bytes);
     }
     if constexpr (kScaled) {
       if (from.x_scale != nullptr)
@@ -204,12 +212,12 @@ struct LineStream {
                                                   Sum (&sum)[MT][NT][4], int columns = NT) {
     const int lane = threadIdx.x % 32;
     const char* const my_weights = weights + lane * 16;
-    const char* const my_tokens = tokens + lane * 16;
+    const char* const my_tokens = tokens + (kOneToken ? lane % 4 : lane) * 16;
     if constexpr (kIsF8<W> || kIsI4<W>) {
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block)
-        multiply_halves(my_weights + block * 512, my_tokens + block * 1024, w_scales + block * 4,
-                        x_scales + block * 4, sum, columns);
+        multiply_halves(my_weights + block * 512, my_tokens + block * 2 * kPieceBytes,
+                        w_scales + block * 4, x_scales + block * 4, sum, columns);
     } else if constexpr (kQuantisedRows<W>) {
       multiply_i8(my_weights, my_tokens, w_scales, x_scales, sum, columns);
     } else if constexpr (std::is_same_v<W, Bf16>) {
@@ -255,6 +263,7 @@ struct LineStream {
   // The scales of rows g and g + 8 of a tile.
   static __device__ __forceinline__ float2 weight_scales(const char* w_scales, int tile) {
     const float* const from = reinterpret_cast<const float*>(w_scales);
+    if constexpr (kTwoMatrices && !kRowScales<W>) return {from[0], from[1]};
     if constexpr (!kRowScales<W>) return {from[tile], from[tile]};
     const int row = tile * kTileRows + static_cast<int>(threadIdx.x) % 32 / 4;
     return {from[row * kBlocks], from[(row + 8) * kBlocks]};
@@ -262,7 +271,9 @@ struct LineStream {
   // Scales of the tokens of d's two columns.
   static __device__ __forceinline__ float2 token_scales(const char* x_scales, int column) {
     const int token = column * kTileTokens + static_cast<int>(threadIdx.x) % 4 * 2;
-    const float* const from = reinterpret_cast<const float*>(x_scales) + token * kBlocks;
+    const float* const from =
+        reinterpret_cast<const float*>(x_scales) + (kOneToken ? 0 : token * kBlocks);
+    if constexpr (kOneToken) return {from[0], from[0]};
     if constexpr (kBlocks == 1) return *reinterpret_cast<const float2*>(from);
     return {from[0], from[kBlocks]};
   }
@@ -289,7 +300,7 @@ struct LineStream {
             load_halves(a[tile], weights + tile * kTileBytes, half);
         }
         uint32_t x[4];
-        unpack(x, tokens + column * kColumnBytes + half * 512);
+        unpack(x, tokens + column * kColumnBytes + half * kPieceBytes);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const uint32_t four = step_of(x, i);
@@ -377,7 +388,7 @@ struct LineStream {
       for (int column = 0; column < NT; ++column) {
         if (column >= columns) break;
         uint32_t x[4];
-        unpack(x, tokens + column * 1024 + half * 512);
+        unpack(x, tokens + column * kColumnBytes + half * kPieceBytes);
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {
           const uint32_t b[2] = {x[i], x[i + 1]};
