@@ -41,7 +41,7 @@ class KernelChoiceTest : public OpsTest {
 
   // Shared experts stand behind the routed ones in the weights here, so that the oracle can name them with weight 1.
   void expect_right_experts(const WeightKind& kind, int64_t tokens, int64_t hidden,
-                            bool with_shared);
+                            bool with_shared, int64_t inter = 128);
 };
 INSTANTIATE_TEST_SUITE_P(backends, KernelChoiceTest, testing::ValuesIn(one_of_each_backend()),
                          backend_name);
@@ -90,10 +90,10 @@ TEST_P(KernelChoiceTest, linear_matches_float64_beside_every_limit_of_tokens) {
 }
 
 void KernelChoiceTest::expect_right_experts(const WeightKind& kind, int64_t tokens, int64_t hidden,
-                                            bool with_shared) {
+                                            bool with_shared, int64_t inter) {
   SCOPED_TRACE(testing::Message() << kind.name << ", " << tokens << " tokens"
                                   << (with_shared ? ", shared" : ""));
-  const int64_t inter = 128, experts = 4, routed = 2;
+  const int64_t experts = 4, routed = 2;
   ref::Random random(static_cast<uint64_t>(tokens));
   const HostTensor x = random.normal(act(), {tokens, hidden});
   const HostTensor before = random.normal(act(), {tokens, hidden});
@@ -155,6 +155,14 @@ TEST_P(KernelChoiceTest, experts_of_few_tokens_and_many_outputs_match_float64) {
     if (!is_sorted && backend().supports("moe_experts", kind.dtype))
       expect_right_experts(kind, 2, 1152, false);
   }
+}
+
+// Of the width that has a kernel for few rows of an expert.
+TEST_P(KernelChoiceTest, experts_of_few_rows_match_float64) {
+  if (!backend().supports("moe_experts", DType::kF8E4M3)) GTEST_SKIP() << "no FP8 experts";
+  for (const WeightKind& kind : kWeightKinds)
+    for (const int64_t tokens : {8, 9, 128})
+      if (kind.dtype == DType::kF8E4M3) expect_right_experts(kind, tokens, 128, false, 256);
 }
 
 TEST_P(KernelChoiceTest, experts_match_float64_beside_every_limit_of_tokens) {

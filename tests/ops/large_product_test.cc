@@ -292,10 +292,10 @@ TEST_P(LibraryProductTest, linear_of_quantised_rows_can_be_captured_before_it_ha
 }
 
 // One token; a hidden size with a partial scale block; more experts than pairs; experts with many tiles, more chunks
-// of pairs than one; a hidden size that wide tiles divide.
+// of pairs than one; a hidden size that wide tiles divide; few rows an expert, of several tiles each.
 const std::vector<LargeExperts> kLargeExperts = {
     {1, 128, 128, 3, 2},    {300, 208, 256, 8, 3},  {333, 1056, 128, 5, 2}, {9, 64, 128, 40, 2},
-    {2000, 256, 384, 5, 4}, {130, 1168, 256, 4, 2}, {600, 512, 256, 9, 2}};
+    {2000, 256, 384, 5, 4}, {130, 1168, 256, 4, 2}, {600, 512, 256, 9, 2},  {200, 512, 256, 5, 3}};
 constexpr Bounds kLargeBounds{.f32 = {.abs = 2e-5, .rel = 2e-5, .one_minus_cosine = 1e-10},
                               .bf16 = {.abs = 3e-2, .rel = 2e-2, .one_minus_cosine = 1e-4}};
 // Weights with zero points are rounded to bf16, too.
@@ -370,6 +370,33 @@ TEST_P(LargeProductTest, experts_match_float64_wherever_a_row_lies) {
 // Small enough for compute-sanitizer.
 TEST_P(LargeProductTest, experts_of_a_tile_each_match_float64) {
   for (const WeightKind& kind : kWeightKinds) expect_right_experts(kind, {40, 128, 256, 3, 2});
+}
+
+// Each by kernels of its own.
+TEST_P(LargeProductTest, experts_of_few_rows_have_the_bits_of_many) {
+  const LargeExperts c{20 * kPeriod, 512, 256, 6, 3};
+  ref::Random random(10);
+  const DeviceTensor x = upload(repeated(random.normal(act(), {kPeriod, c.hidden_size}), c.tokens));
+  const DeviceTensor ids = upload(repeated(random_ids(random, c), c.tokens));
+  const DeviceTensor weights = upload(
+      repeated(random.uniform(DType::kF32, {kPeriod, c.num_experts_per_tok}, 0.1, 1), c.tokens));
+  const DeviceWeight gate_up = upload_weight(
+      ref::random_weight(random, DType::kF8E4M3, {c.experts, 2, c.inter, c.hidden_size}));
+  const DeviceWeight down = upload_weight(
+      ref::random_weight(random, DType::kF8E4M3, {c.experts, c.hidden_size, c.inter}));
+  const auto run = [&](int64_t tokens) {
+    const DeviceTensor out = empty(act(), {tokens, c.hidden_size});
+    EXPECT_TRUE(experts({.x = x.view().slice(0, 0, tokens),
+                         .ids = ids.view().slice(0, 0, tokens),
+                         .weights = weights.view().slice(0, 0, tokens),
+                         .gate_up = gate_up.view(),
+                         .down = down.view(),
+                         .out = out.view()}));
+    return bytes(out.view().slice(0, tokens - kPeriod, tokens));
+  };
+  const std::vector<uint8_t> few = run(kPeriod);
+  EXPECT_EQ(run(4 * kPeriod), few);
+  EXPECT_EQ(run(c.tokens), few);
 }
 
 TEST_P(LargeProductTest, experts_can_be_captured_and_give_the_same_bits_again) {

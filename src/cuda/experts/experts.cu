@@ -20,7 +20,8 @@ constexpr int64_t kSlabTokens = tuned::kMaxExpertSlab;
 // Up to so many tokens the pairs need not be sorted: down's kernel, which adds up the experts itself, is faster. It has
 // no form for rows of integers.
 constexpr int64_t kUnsortedTokensE4m3 = 4, kUnsortedTokensBf16 = 2, kUnsortedTokensI8 = 0;
-// Calls of so many at most run on the streaming kernels, so their rows have the same bits in any company.
+// Calls of so many at most run on the streaming kernels, so their rows have the same bits in any company; of fewer
+// where few rows of an expert have a kernel of their own (gemm/large.h).
 constexpr int64_t kMaxStreamedExpertTokens = tuned::kMaxStreamedExpertRows;
 // From so many on the wide kernels are faster.
 constexpr int64_t kWideTokensQuantised = 8, kWideTokensBf16 = 48;
@@ -192,6 +193,12 @@ int64_t unsorted_tokens(Stored weight) {
   return takes_e4m3(weight) ? kUnsortedTokensE4m3 : kUnsortedTokensBf16;
 }
 
+// Whether the grouped products may take it.
+bool may_be_large(const ops::MoeExpertsArgs& args, const ops::Stream& stream) {
+  const int64_t fewest = large_takes_few(args) ? kFewestLargeTokens : kMaxStreamedExpertTokens + 1;
+  return args.x.dim(0) >= fewest && !stream.backend().batch_invariant;
+}
+
 // What was measured to be faster (tuned/table.h), else by the limits above. It was measured without shared experts,
 // whose weights are read again for every pair that is a group by itself.
 ExpertChoice choose(const Call& call, const ops::Stream& stream) {
@@ -204,8 +211,7 @@ ExpertChoice choose(const Call& call, const ops::Stream& stream) {
                           tokens);
   if (tuned.kernel != ExpertKernel::kDefault) return tuned;
   if (tokens <= unsorted_tokens(s.weight)) return {.kernel = ExpertKernel::kPairs};
-  if (tokens > kMaxStreamedExpertTokens && !stream.backend().batch_invariant)
-    return {.kernel = ExpertKernel::kTiled};
+  if (may_be_large(call.experts, stream)) return {.kernel = ExpertKernel::kTiled};
   const bool is_wide = tokens >= (s.quantised() ? kWideTokensQuantised : kWideTokensBf16);
   return {.kernel = is_wide ? ExpertKernel::kWide : ExpertKernel::kNarrow};
 }
@@ -266,10 +272,6 @@ bool divides(const ops::MoeExpertsSharedArgs& args) {
                                  ? s.shared == 1
                                  : !s.quantised() || s.inter % tensor::kScaleBlock == 0;
   return ops::row_values(args.shared_down.data) == s.shared * s.inter && scales_divide;
-}
-
-bool may_be_large(const ops::MoeExpertsArgs& args, const ops::Stream& stream) {
-  return args.x.dim(0) > kMaxStreamedExpertTokens && !stream.backend().batch_invariant;
 }
 
 }  // namespace

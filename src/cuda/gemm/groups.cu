@@ -18,7 +18,7 @@ int64_t num_chunks(const GroupSizes& sizes) { return num_tiles(sizes.pairs(), kC
 
 struct SortParams {
   const int32_t* ids;
-  int pairs, per_token, first_expert, experts, chunks, gathered_columns;
+  int pairs, per_token, first_expert, experts, chunks, gathered_columns, tile_rows;
   Groups groups;
 };
 
@@ -97,7 +97,11 @@ __global__ void __launch_bounds__(kMaxGroups) plan_kernel(const __grid_constant_
   }
   const int units = (total + kGroupAlignment - 1) / kGroupAlignment;
   int row = sum_before(units, warp_sums) * kGroupAlignment;
-  list_tiles<kGroupTileRows>(p.groups.tiles, 1, e, p.experts, row, total);
+  if (p.tile_rows == kFewTileRows) {
+    list_tiles<kFewTileRows>(p.groups.tiles, 1, e, p.experts, row, total);
+  } else {
+    list_tiles<kGroupTileRows>(p.groups.tiles, 1, e, p.experts, row, total);
+  }
   list_tiles<kGatheredTileRows>(p.groups.gathered_tiles, p.gathered_columns, e, p.experts, row,
                                 total);
   if (!is_expert) return;
@@ -157,6 +161,7 @@ void sort_pairs(const GroupSizes& sizes, const int32_t* ids, const Groups& group
                           .experts = static_cast<int>(sizes.experts),
                           .chunks = static_cast<int>(num_chunks(sizes)),
                           .gathered_columns = static_cast<int>(sizes.gathered_columns),
+                          .tile_rows = static_cast<int>(sizes.tile_rows),
                           .groups = groups};
   const auto chunks = static_cast<unsigned>(num_chunks(sizes));
   const int shared_bytes = static_cast<int>(sizes.experts) * 4;

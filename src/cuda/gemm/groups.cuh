@@ -17,15 +17,19 @@
 namespace fathom::cuda {
 
 inline constexpr int64_t kMaxGroups = 1024;
+// Rows of a tile where experts have few (few_rows.h), at most.
+inline constexpr int kFewTileRows = 64;
 
 struct GroupSizes {
   int64_t tokens = 0, num_experts_per_tok = 0;
   int64_t first_expert = 0, experts = 0;
-  int64_t gathered_columns = 0;  // tiles of columns of the product whose rows are gathered
+  int64_t gathered_columns = 0;        // tiles of columns of the product whose rows are gathered
+  int64_t tile_rows = kGroupTileRows;  // of the tiles without columns: this or kFewTileRows
 
   int64_t pairs() const { return tokens * num_experts_per_tok; }
   // Every expert that is named may leave one tile, and one multiple of the alignment, unfilled.
-  int64_t max_tiles() const { return max_tiles_of(kGroupTileRows); }
+  // As if tiles had few rows, so that calls of more tokens have room for more.
+  int64_t max_tiles() const { return max_tiles_of(kFewTileRows); }
   int64_t max_gathered_tiles() const { return max_tiles_of(kGatheredTileRows) * gathered_columns; }
   int64_t max_rows() const { return max_tiles_of(kGroupAlignment) * kGroupAlignment; }
 

@@ -5,6 +5,7 @@
 #include "cuda/elementwise/ops.h"
 #include "cuda/gemm/choice.h"
 #include "cuda/gemm/cublaslt.h"
+#include "cuda/gemm/few_rows.h"
 #include "cuda/gemm/groups.cuh"
 #include "cuda/gemm/product.cuh"
 #include "cuda/gemm/quantize_rows.h"
@@ -243,27 +244,35 @@ struct ExpertScratch {
   QuantisedRows x;  // [tokens, hidden_size], of plain rows
   void* h;          // as down takes it, [max_rows, inter]
   float* h_scale;   // f32[max_rows, scales of a row]
-  float* h_f32;     // f32[max_rows, inter], of i8 with scales of channels: a row is in many tiles
-  Bf16* y;          // bf16[max_rows, hidden_size]
+  float*
+      h_f32;  // f32[max_rows, inter], of i8 with scales of channels and of few rows: a row is in many tiles
+  Bf16* y;  // bf16[max_rows, hidden_size]
 };
 
 struct ExpertSizes {
   GroupSizes groups;
   int64_t hidden_size, inter;
   Stored weight;
+  bool takes_few_rows;  // calls of few tokens by kernels of their own
   bool quantises_whole_rows() const { return weight == Stored::kI8Channels; }
+  bool has_few_rows() const { return groups.tile_rows == kFewTileRows; }
 };
 
 ExpertSizes sizes_of(const ops::MoeExpertsArgs& args) {
-  const int64_t inter = ops::row_values(args.down.data);
+  const int64_t inter = ops::row_values(args.down.data), hidden_size = args.down.data.dim(1);
+  const Stored weight = stored_as(args.down);
+  const bool may_have_few = takes_few_rows(weight, inter, hidden_size);
+  const bool has_few = may_have_few && args.ids.dim(0) <= kFewRowsTokens;
   return {.groups = {.tokens = args.ids.dim(0),
                      .num_experts_per_tok = args.ids.dim(1),
                      .first_expert = args.first_expert,
                      .experts = args.down.data.dim(0),
-                     .gathered_columns = (inter + kGatheredTileColumns - 1) / kGatheredTileColumns},
-          .hidden_size = args.down.data.dim(1),
+                     .gathered_columns = (inter + kGatheredTileColumns - 1) / kGatheredTileColumns,
+                     .tile_rows = has_few ? kFewTileRows : kGroupTileRows},
+          .hidden_size = hidden_size,
           .inter = inter,
-          .weight = stored_as(args.down)};
+          .weight = weight,
+          .takes_few_rows = may_have_few};
 }
 
 // The scale blocks of gate and up must join.
@@ -284,6 +293,11 @@ ExpertScratch carve(const ExpertSizes& s, bool quantises_x, DeviceArena& arena) 
   if (takes_quantised(s.weight))
     scratch.h_scale = arena.take<float>(rows * num_row_scales(s.weight, s.inter));
   if (s.quantises_whole_rows()) scratch.h_f32 = arena.take<float>(rows * s.inter);
+  if (s.takes_few_rows) {
+    GroupSizes few = s.groups;  // this call may have many rows, but a smaller one has few
+    few.tokens = std::min(few.tokens, kFewRowsTokens);
+    scratch.h_f32 = arena.take<float>(few.max_rows() * s.inter);
+  }
   scratch.y = arena.take<Bf16>(rows * s.hidden_size);
   return scratch;
 }
@@ -305,6 +319,19 @@ ProductArgs grouped_product(const ExpertSizes& s, const GroupTiles& tiles, int64
           .max_tiles = max_tiles};
 }
 
+// Rows of h as down takes them, of float32.
+void quantise_h(const ExpertSizes& s, const ExpertScratch& scratch, ops::Stream& stream) {
+  quantize_rows({.kind = row_kind(s.weight),
+                 .x = scratch.h_f32,
+                 .stride = s.inter,
+                 .x_is_float = true,
+                 .q = scratch.h,
+                 .scale = scratch.h_scale,
+                 .rows = s.groups.max_rows(),
+                 .dim = static_cast<int>(s.inter)},
+                stream);
+}
+
 // h = silu(gate) * up, in the registers of the product; quantised there if a scale is of 128 channels.
 void run_gate_up(const ops::MoeExpertsArgs& args, const ExpertSizes& s,
                  const ExpertScratch& scratch, ops::Stream& stream) {
@@ -320,16 +347,28 @@ void run_gate_up(const ops::MoeExpertsArgs& args, const ExpertSizes& s,
   up.out_scale = s.quantises_whole_rows() ? nullptr : scratch.h_scale;
   up.out_stride = s.inter;
   tiled_product(up, stream);
-  if (!s.quantises_whole_rows()) return;
-  quantize_rows({.kind = RowKind::kI8Rows,
-                 .x = scratch.h_f32,
-                 .stride = s.inter,
-                 .x_is_float = true,
-                 .q = scratch.h,
-                 .scale = scratch.h_scale,
-                 .rows = s.groups.max_rows(),
-                 .dim = static_cast<int>(s.inter)},
-                stream);
+  if (s.quantises_whole_rows()) quantise_h(s, scratch, stream);
+}
+
+// The same where experts have few rows.
+void run_few_gate_up(const ops::MoeExpertsArgs& args, const ExpertSizes& s,
+                     const ExpertScratch& scratch, ops::Stream& stream) {
+  ProductArgs rows{.weight = s.weight};
+  take_rows(args.x, scratch.x, rows, stream);
+  few_rows_gate_up({.x = rows.a.data,
+                    .x_scale = rows.a_scale,
+                    .tokens = s.groups.tokens,
+                    .hidden_size = s.hidden_size,
+                    .x_stride = rows.a.stride,
+                    .gate_up = args.gate_up.data.data(),
+                    .gate_up_scale = scales_of(args.gate_up),
+                    .experts = s.groups.experts,
+                    .inter = s.inter,
+                    .tiles = scratch.groups.tiles,
+                    .token_of_row = scratch.groups.token_of_row,
+                    .h = scratch.h_f32},
+                   stream);
+  quantise_h(s, scratch, stream);
 }
 
 void run_down(const ops::MoeExpertsArgs& args, const ExpertSizes& s, const ExpertScratch& scratch,
@@ -352,6 +391,11 @@ void run_down(const ops::MoeExpertsArgs& args, const ExpertSizes& s, const Exper
 
 }  // namespace
 
+bool large_takes_few(const ops::MoeExpertsArgs& args) {
+  const ExpertSizes s = sizes_of(args);
+  return takes_shape(s) && s.takes_few_rows;
+}
+
 int64_t large_moe_experts_scratch(const ops::MoeExpertsArgs& args) {
   const ExpertSizes s = sizes_of(args);
   if (!takes_shape(s)) return 0;
@@ -369,7 +413,11 @@ bool large_moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream) {
   DeviceArena arena(stream.scratch());
   const ExpertScratch scratch = carve(s, quantises(args.x, s.weight), arena);
   sort_pairs(s.groups, args.ids.as<int32_t>(), scratch.groups, stream);
-  run_gate_up(args, s, scratch, stream);
+  if (s.has_few_rows()) {
+    run_few_gate_up(args, s, scratch, stream);
+  } else {
+    run_gate_up(args, s, scratch, stream);
+  }
   run_down(args, s, scratch, stream);
   combine_rows({.y = scratch.y,
                 .weights = args.weights.as<float>(),

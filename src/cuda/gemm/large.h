@@ -20,6 +20,9 @@ int64_t large_linear_scratch(const ops::LinearArgs& args);
 // Both in one product, where that takes no longer than two.
 bool large_linear_pair(const ops::LinearPairArgs& args, ops::Stream& stream);
 int64_t large_linear_pair_scratch(const ops::LinearPairArgs& args);
+// Whether calls of kFewestLargeTokens belong here already: few rows of an expert have a kernel of their own.
+inline constexpr int64_t kFewestLargeTokens = 9;
+bool large_takes_few(const ops::MoeExpertsArgs& args);
 bool large_moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream);
 int64_t large_moe_experts_scratch(const ops::MoeExpertsArgs& args);
 
