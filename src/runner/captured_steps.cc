@@ -1,6 +1,7 @@
 #include "runner/captured_steps.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/failpoint.h"
 
@@ -15,18 +16,24 @@ CapturedSteps::Map::const_iterator CapturedSteps::find(const StepLayout& layout)
   if (any_failpoint_armed()) return graphs_.end();
   const int batch_size =
       *std::lower_bound(sizes.begin(), sizes.end(), static_cast<int>(step.num_slices));
-  const int64_t short_ones = short_blocks(int64_t{batch_size} * step.num_tokens);
-  const bool is_short = layout.table_blocks <= short_ones;
+  int64_t num_blocks = config_.max_blocks;
+  for (const int64_t limit : limits(int64_t{batch_size} * step.num_tokens))
+    if (layout.table_blocks <= limit) num_blocks = limit;
   return graphs_.find({.batch_size = batch_size,
                        .num_tokens = step.num_tokens,
                        .num_levels = layout.num_levels,
-                       .num_blocks = is_short ? short_ones : config_.max_blocks});
+                       .num_blocks = num_blocks});
 }
 
-int64_t CapturedSteps::short_blocks(int64_t num_tokens) const {
-  const ops::LongAttention& long_ones = config_.long_attention;
-  if (num_tokens >= long_ones.tokens) return config_.max_blocks;
-  return std::min(config_.max_blocks, long_ones.rows / num_tokens / config_.block_tokens);
+std::vector<int64_t> CapturedSteps::limits(int64_t num_tokens) const {
+  std::vector<int64_t> blocks = {config_.max_blocks};
+  for (const ops::LongAttention& long_ones : config_.long_attention) {
+    const int64_t most = long_ones.rows / num_tokens / config_.block_tokens;
+    if (num_tokens < long_ones.tokens && most < config_.max_blocks) blocks.push_back(most);
+  }
+  std::sort(blocks.begin(), blocks.end(), std::greater());
+  blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
+  return blocks;
 }
 
 const CapturedSteps::Graphs* CapturedSteps::pad(StepLayout& layout) const {
@@ -74,12 +81,10 @@ bool CapturedSteps::renew_one(const Parts& parts, ops::Stream& stream) {
 }
 
 void CapturedSteps::capture(Shape shape, const Parts& parts, ops::Stream& stream) {
-  shape.num_blocks = config_.max_blocks;
-  capture_one(shape, parts, stream);
-  const int64_t short_ones = short_blocks(int64_t{shape.batch_size} * shape.num_tokens);
-  if (short_ones == config_.max_blocks) return;
-  shape.num_blocks = short_ones;
-  capture_one(shape, parts, stream);
+  for (const int64_t limit : limits(int64_t{shape.batch_size} * shape.num_tokens)) {
+    shape.num_blocks = limit;
+    capture_one(shape, parts, stream);
+  }
 }
 
 void CapturedSteps::capture_one(const Shape& shape, const Parts& parts, ops::Stream& stream) {

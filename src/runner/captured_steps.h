@@ -25,8 +25,8 @@ struct CapturedStepsConfig {
   std::vector<int> batch_sizes{};  // numbers of sequences, rising
   DrafterInfo drafter{};
   int num_lanes = 1;
-  // Steps whose sequences are so long that attention has other kernels are captured apart from those of short ones.
-  ops::LongAttention long_attention{};
+  // Steps whose sequences are so long that attention has other kernels are captured apart from those of shorter ones.
+  std::vector<ops::LongAttention> long_attention{};
   int64_t max_blocks = 0;  // of a table
   int block_tokens = 1;
   // A step has at most so many rows of logits, which one operator samples, and query tokens of all lanes.
@@ -70,10 +70,10 @@ class CapturedSteps {
   using Map = std::map<Shape, Graphs>;
 
   Map::const_iterator find(const StepLayout& layout) const;
-  // Blocks that a sequence may have in a step captured for short ones. max_blocks: all are captured alike.
-  int64_t short_blocks(int64_t num_tokens) const;
+  // Blocks that a sequence may have in each of the steps captured for so many query tokens, falling from max_blocks.
+  std::vector<int64_t> limits(int64_t num_tokens) const;
   void pad_to(const Shape& shape, StepLayout& layout) const;
-  // For short and for long sequences, where these are apart.
+  // For sequences of each limit.
   void capture(Shape shape, const Parts& parts, ops::Stream& stream);
   void capture_one(const Shape& shape, const Parts& parts, ops::Stream& stream);
   int64_t code_version() const;

@@ -71,7 +71,7 @@ StepExecutor::StepExecutor(const model::Model& model, const StepExecutorConfig& 
       captured_({.batch_sizes = config.graph_batch_sizes,
                  .drafter = config.drafter,
                  .num_lanes = model.rank().dp->size(),
-                 .long_attention = model.backend().long_attention,
+                 .long_attention = {model.backend().long_attention},
                  .max_blocks = max_blocks(),
                  .block_tokens = block_tokens_,
                  .max_logit_rows = max_logit_rows_,

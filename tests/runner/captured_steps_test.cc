@@ -31,7 +31,7 @@ class CapturedStepsTest : public ::testing::Test {
 
   static CapturedStepsConfig config() {
     return {.batch_sizes = {1, 2, 4, 8},
-            .long_attention = {.rows = kShortRows, .tokens = 4},
+            .long_attention = {{.rows = kShortRows, .tokens = 4}},
             .max_blocks = kMaxBlocks,
             .block_tokens = 4,
             .max_logit_rows = 64,
@@ -82,7 +82,7 @@ TEST_F(CapturedStepsTest, no_step_is_captured_twice) {
   EXPECT_EQ(blocks, (std::vector<int64_t>{m, 32, m, 16, m, m}));  // 1, 1, 2, 2, 4, 8 sequences
   for (const ops::LongAttention& none :
        {ops::LongAttention{}, {.rows = kShortRows, .tokens = 1}, {.rows = 1000, .tokens = 4}}) {
-    plain.long_attention = none;
+    plain.long_attention = {none};
     CapturedSteps steps(plain);
     EXPECT_EQ(capture(steps).size(), 4u) << none.rows << " rows, " << none.tokens << " tokens";
   }
@@ -113,6 +113,24 @@ TEST_F(CapturedStepsTest, steps_with_older_kernels_are_captured_again_one_by_one
   EXPECT_FALSE(steps.renew_one(parts(again), *stream_));
   EXPECT_EQ(shapes_of(again), shapes_of(first));
   EXPECT_NE(graphs->forward.get(), before);
+}
+
+TEST_F(CapturedStepsTest, every_limit_of_lengths_has_graphs_of_its_own) {
+  CapturedStepsConfig two = config();
+  two.batch_sizes = {1, 2};
+  two.long_attention.push_back({.rows = 40, .tokens = 2});
+  CapturedSteps steps(two);
+  std::vector<int64_t> blocks;
+  for (const StepLayout& layout : capture(steps)) blocks.push_back(layout.table_blocks);
+  EXPECT_EQ(blocks, (std::vector<int64_t>{kMaxBlocks, 32, 10, kMaxBlocks, 16}));
+  for (const int64_t limit : {int64_t{10}, int64_t{32}, int64_t{kMaxBlocks}}) {
+    StepLayout layout = decodes(1, limit);
+    ASSERT_NE(steps.pad(layout), nullptr);
+    EXPECT_EQ(layout.table_blocks, limit);
+    StepLayout less = decodes(1, limit - 1);
+    ASSERT_NE(steps.pad(less), nullptr);
+    EXPECT_EQ(less.table_blocks, limit);
+  }
 }
 
 TEST_F(CapturedStepsTest, drafts_of_short_and_of_long_sequences_are_captured) {
