@@ -83,6 +83,11 @@ void Mla::finish_loading(ops::Stream& stream) {
 }
 
 void Mla::forward(const NormedRows& x, const LayerStep& step, const Tensor& out) const {
+  if (const std::optional<ops::MlaDecodeArgs> decode = decode_args(step)) {
+    compress(x.input(), step);
+    ops::mla_decode(*decode, step.stream);
+    return project_out(decode->out, step, out);
+  }
   ops::in_chains(step.stream, [&] {
     project_down(x.input(), step);
     append_cache(step);
@@ -98,6 +103,34 @@ void Mla::append_rows(const NormedRows& x, const LayerStep& step) const {
   append_cache(step);
 }
 
+std::optional<ops::MlaDecodeArgs> Mla::decode_args(const LayerStep& step) const {
+  const ForwardBatch& batch = step.batch;
+  const MlaBuffers& buffers = step.buffers.mla;
+  const int64_t tokens = batch.num_absorbed_tokens;
+  const bool only_decodes = tokens == batch.num_tokens() && tokens == batch.num_absorbed_sequences;
+  if (!only_decodes) return {};
+  const bool reads_f8 = o_proj_.size() == 1 && o_proj_[0].data.dtype() == DType::kF8E4M3;
+  ops::MlaDecodeArgs args;
+  args.w_uk = w_uk_;
+  args.w_uv = w_uv_;
+  args.rows = append_args(step);
+  args.kv_len = batch.kv_len.slice(0, 0, tokens);
+  args.block_tables = batch.tables().slice(0, 0, tokens);
+  args.scale = softmax_scale_;
+  args.out = buffers.out;
+  if (reads_f8 && !buffers.out_f8.is_null()) args.out = buffers.out_f8;
+  if (has_q_lora_) {
+    args.q_a = buffers.q_a;
+    args.q_norm = q_a_layernorm_.weight;
+    args.q_eps = q_a_layernorm_.eps;
+    args.q_b = q_proj_;
+  } else {
+    args.q = buffers.q;
+  }
+  if (!ops::takes_mla_decode(args, step.stream)) return {};
+  return args;
+}
+
 ops::LinearPairArgs::Product Mla::first_product(const LayerStep& step) const {
   const MlaBuffers& buffers = step.buffers.mla;
   if (!has_q_lora_)
@@ -108,13 +141,18 @@ ops::LinearPairArgs::Product Mla::first_product(const LayerStep& step) const {
   return {.weight = q_a_.parts[0], .out = buffers.q_a};
 }
 
-void Mla::project_down(const ops::Activation& x, const LayerStep& step) const {
+void Mla::compress(const ops::Activation& x, const LayerStep& step) const {
   const MlaBuffers& buffers = step.buffers.mla;
   linear_pair(fused_,
               {.x = x, .a = first_product(step), .b = {.weight = kv_a_proj_, .out = buffers.kv_a}},
               step.stream);
   if (q_a_.parts.size() > 1 && q_a_.all.data.is_null())
     ops::linear({.x = x, .weight = beside_q_a(), .out = step.buffers.index.k}, step.stream);
+}
+
+void Mla::project_down(const ops::Activation& x, const LayerStep& step) const {
+  const MlaBuffers& buffers = step.buffers.mla;
+  compress(x, step);
   if (!has_q_lora_) return;
   NormedRows normed{.values = buffers.q_a, .quantised = {}};
   if (fused_.rms_norm_quantize) normed = {.values = {}, .quantised = buffers.q_a_f8};
@@ -142,25 +180,34 @@ void Mla::project_queries(const LayerStep& step,
   ops::rope({.x = q_rope, .table = step.buffers.rope_table}, step.stream);
 }
 
-void Mla::project_out(const LayerStep& step, const Tensor& out) const {
-  const Tensor heads_out = step.buffers.mla.out.reshape({out.dim(0), num_heads_ * v_head_dim_});
+void Mla::project_out(const ops::Activation& heads_out, const LayerStep& step,
+                      const Tensor& out) const {
+  if (heads_out.is_quantised())
+    return ops::linear({.x = heads_out, .weight = o_proj_[0], .out = out}, step.stream);
+  const Tensor rows = heads_out.values.reshape({out.dim(0), num_heads_ * v_head_dim_});
   sum_of_parts(o_proj_.size(), out, step, [&](size_t part, const Tensor& to) {
     const int64_t columns = ops::row_values(o_proj_[part].data);
     const int64_t begin = static_cast<int64_t>(part) * columns;
-    ops::linear(
-        {.x = heads_out.slice(1, begin, begin + columns), .weight = o_proj_[part], .out = to},
-        step.stream);
+    ops::linear({.x = rows.slice(1, begin, begin + columns), .weight = o_proj_[part], .out = to},
+                step.stream);
   });
 }
 
+void Mla::project_out(const LayerStep& step, const Tensor& out) const {
+  project_out(step.buffers.mla.out, step, out);
+}
+
+ops::KvAppendArgs Mla::append_args(const LayerStep& step) const {
+  return {.kv_a = step.buffers.mla.kv_a,
+          .weight = kv_a_layernorm_.weight,
+          .eps = kv_a_layernorm_.eps,
+          .table = step.buffers.rope_table,
+          .kv_rows = step.batch.kv_rows,
+          .cache = step.cache};
+}
+
 void Mla::append_cache(const LayerStep& step) const {
-  ops::kv_append({.kv_a = step.buffers.mla.kv_a,
-                  .weight = kv_a_layernorm_.weight,
-                  .eps = kv_a_layernorm_.eps,
-                  .table = step.buffers.rope_table,
-                  .kv_rows = step.batch.kv_rows,
-                  .cache = step.cache},
-                 step.stream);
+  ops::kv_append(append_args(step), step.stream);
 }
 
 AbsorbedTokens Mla::absorb(const TokenRange& tokens, const LayerStep& step) const {

@@ -18,6 +18,7 @@
 #include "layers/attention.h"
 #include "layers/weight_builder.h"
 #include "ops/linear.h"
+#include "ops/mla_decode.h"
 #include "weights/convert.h"
 
 namespace fathom::layers {
@@ -55,6 +56,8 @@ class Mla : public Attention {
   void leave_latent(const TokenRange& tokens, const LayerStep& step) const;
   // The expanded calls of the plan.
   void attend_expanded(const LayerStep& step) const;
+  void project_out(const ops::Activation& heads_out, const LayerStep& step,
+                   const tensor::Tensor& out) const;
   void project_out(const LayerStep& step, const tensor::Tensor& out) const;
   float softmax_scale() const { return softmax_scale_; }
   const ops::Weight& beside_q_a() const { return q_a_.parts[1]; }
@@ -64,8 +67,13 @@ class Mla : public Attention {
   tensor::Tensor kv_b_heads() const;
   // q_a_proj, q_proj without q_lora_rank, or all that is joined with it, and where its product goes.
   ops::LinearPairArgs::Product first_product(const LayerStep& step) const;
+  // project_down() without the norm.
+  void compress(const ops::Activation& x, const LayerStep& step) const;
+  // From there to the heads' outputs, as one operator; none where the backend makes it of its parts.
+  std::optional<ops::MlaDecodeArgs> decode_args(const LayerStep& step) const;
   // What q_b_proj reads. REQUIRES: q_lora_rank, project_down().
   ops::Activation compressed_queries(const LayerStep& step) const;
+  ops::KvAppendArgs append_args(const LayerStep& step) const;
   void attend_absorbed(const LayerStep& step) const;
 
   int64_t num_heads_;  // the rank's

@@ -58,6 +58,8 @@ MlaBuffers carve_mla(Arena& arena, const StepBufferSizes& sizes, IndexBuffers& i
   mla.q = arena.allocate(sizes.backend->act, {tokens, heads, config.qk_head_dim()});
   mla.kv_a = arena.allocate(sizes.backend->act, {tokens, config.kv_dim()});
   mla.out = arena.allocate(sizes.backend->act, {tokens, heads, config.v_head_dim});
+  if (sizes.fused.rms_norm_quantize)
+    mla.out_f8 = carve_f8(arena, tokens, heads * config.v_head_dim);
 
   const int64_t forms = arena.mark();
   mla.q_latent = arena.allocate(sizes.backend->act, {tokens, heads, config.kv_lora_rank});
@@ -136,7 +138,8 @@ StepBuffers StepBuffers::for_tokens(const LaneTokens& tokens) const {
                     &cut.mla.q_a_and_k}) {
     if (!t->is_null()) *t = t->slice(0, 0, tokens.count());
   }
-  if (!cut.mla.q_a_f8.is_null()) cut.mla.q_a_f8 = cut.mla.q_a_f8.rows(0, tokens.count());
+  for (ops::Activation* rows : {&cut.mla.q_a_f8, &cut.mla.out_f8})
+    if (!rows->is_null()) *rows = rows->rows(0, tokens.count());
   cut.routed = ffn.routed.rows(tokens.begin, tokens.end);
   cut.all_lanes.routed = ffn.routed.rows(0, tokens.of_all);
   cut.all_lanes.normed = normed.slice(0, 0, tokens.of_all);

@@ -1,0 +1,157 @@
+#pragma once
+// What the blocks of mla_decode's cluster are made of: their shared memory, values sent from one to another, lines of
+// weights in registers, and single rows. Internal to cuda/decode/.
+//
+//   send(&shared.q[i], &shared.q_came, rank, word);     // to that place of block `rank`, whose barrier gets 4 bytes
+//   Line line;  line.load(row);                         // before the wait: weights
+//   float2 two = multiply_bf16(line, token);            // lanes 0 to 3
+
+#include "cuda/decode/region.h"
+#include "cuda/elementwise/vector.cuh"
+#include "cuda/linear/line.cuh"
+#include "cuda/mma/warp.cuh"
+#include "cuda/ptx/copy.cuh"
+#include "cuda/ptx/send.cuh"
+#include "cuda/ptx/shared.cuh"
+
+namespace fathom::cuda::decode {
+
+inline constexpr int kThreads = 512, kWarps = kThreads / 32;
+inline constexpr int kTileRows = 32, kTiles = kSplitRows / kTileRows;
+inline constexpr int kRowBytes = kDim * 2, kRowStride = kRowBytes + 16;
+inline constexpr int kUkRows = kLatent / kCluster, kUvRows = kHead / kCluster;
+inline constexpr int kQueryRows = kQuery / kCluster, kQueryTiles = kQueryRows / 8;
+inline constexpr int kNormWarps = kQueryIn / kVector / 32;
+static_assert(kQueryRows % 8 == 0 && kUkRows / 8 * kUkLines == kWarps &&
+              kUvRows / 8 * kUvLines == kWarps && kQueryLines <= 12);
+
+// What the blocks of a cluster send each other, and what one keeps. Of kHeads heads.
+struct Shared {
+  alignas(128) char rows[kSplitRows * kRowStride];
+  alignas(16) char new_row[kRowBytes];
+  alignas(16) uint32_t x[kQueryIn / 4];          // e4m3
+  alignas(16) uint32_t x_halves[kQueryIn / 2];   // the same as halves
+  alignas(16) uint32_t q[kHeads][kQuery / 2];    // bf16, from all blocks
+  alignas(16) uint32_t query[kHeads][kDim / 2];  // the same
+  alignas(16) uint32_t out_latent[kHeads][kLatent / 2];
+  alignas(16) uint32_t out[kHead / 2];  // of the cluster's first block
+  alignas(16) float values[kMostChunks][kCluster][kHeads][kUkRows];
+  float2 stats[kMostChunks][kCluster][kHeads];
+  alignas(16) float q_parts[kHeads][kQueryLines][kQueryRows];
+  float uk_parts[kHeads][kUkLines][kUkRows];
+  float uv_parts[kHeads][kUvLines][kUvRows];
+  float scores[kHeads][4][kSplitRows];
+  alignas(16) uint16_t weights[kHeads][kSplitRows];                    // bf16
+  float factors[kHeads][kTiles], sums[kHeads][kTiles][kTileRows / 2];  // sums: of two rows each
+  float max[kHeads];
+  float x_scale[kQueryLines], q_scales[kHeads][kQueryLines][kQueryRows];
+  float norm[kNormWarps], append[kAppendThreads / 32];
+  uint64_t tiles[kTiles], q_came, query_came, values_came, latent_came, out_came;
+};
+
+__device__ __forceinline__ void send(const void* to, const uint64_t* barrier, uint32_t rank,
+                                     uint32_t value) {
+  send_word(shared_address(to), shared_address(barrier), rank, value);
+}
+__device__ __forceinline__ void send(const float2* to, const uint64_t* barrier, uint32_t rank,
+                                     float2 value) {
+  send_two(shared_address(to), shared_address(barrier), rank, value);
+}
+
+// Eight rows of a line of a weight, in the registers of a warp: lane (g, t) has bytes 16t and 64 + 16t of row g.
+struct Line {
+  uint4 halves[2];
+
+  __device__ __forceinline__ void load(const char* row) {
+    const int t = threadIdx.x % 4;
+    halves[0] = load_streamed(row + t * 16);
+    halves[1] = load_streamed(row + 64 + t * 16);
+  }
+  __device__ __forceinline__ void get(int half, uint32_t (&w)[4]) const {
+    w[0] = halves[half].x, w[1] = halves[half].y, w[2] = halves[half].z, w[3] = halves[half].w;
+  }
+};
+
+// 16 bytes of a token for each of lanes 0 to 3, as the first row of an operand; the others are of no token.
+__device__ __forceinline__ void token_words(const char* from, int stride, uint32_t (&x)[4]) {
+  const int lane = threadIdx.x % 32;
+  uint4 v = {0, 0, 0, 0};
+  if (lane < 4) v = *reinterpret_cast<const uint4*>(from + lane * stride);
+  x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+}
+
+// As line.cuh does with weight and token in each other's places: lanes 0 to 3 have two outputs each.
+__device__ __forceinline__ float2 multiply_bf16(const Line& line, const char* token) {
+  float d[4] = {};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    uint32_t w[4], x[4];
+    line.get(half, w);
+    token_words(token + half * 64, 16, x);
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) mma_bf16(d, {x[i], 0, x[i + 1], 0}, {w[i], w[i + 1]});
+  }
+  return {d[0], d[1]};
+}
+
+// token: of halves.
+template <int kLines>
+__device__ __forceinline__ void multiply_f8(const Line (&lines)[kLines], const char* token,
+                                            float2 (&out)[kLines]) {
+  float d[kLines][2][4] = {};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int quarter = 0; quarter < 2; ++quarter) {
+      uint32_t x[4];
+      token_words(token + half * 128 + quarter * 16, 32, x);
+#pragma unroll
+      for (int l = 0; l < kLines; ++l) {
+        uint32_t w[4];
+        lines[l].get(half, w);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const uint32_t four = w[quarter * 2 + i];
+          mma_f16(d[l][half], {x[2 * i], 0, x[2 * i + 1], 0},
+                  {low_halves(four), high_halves(four)});
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int l = 0; l < kLines; ++l)
+    out[l] = {__fadd_rn(d[l][0][0], d[l][1][0]), __fadd_rn(d[l][0][1], d[l][1][1])};
+}
+
+// A warp quantises the values of a head, four a lane (ops/quantize_fp8.h). at: of the head among those of all tokens.
+__device__ __forceinline__ void quantise_head(const uint32_t* words, const DecodeParams& p,
+                                              int64_t at) {
+  const int lane = threadIdx.x % 32;
+  const uint2 from = *reinterpret_cast<const uint2*>(words + lane * 2);
+  const float v[4] = {bf16x2_low(from.x), bf16x2_high(from.x), bf16x2_low(from.y),
+                      bf16x2_high(from.y)};
+  float amax = 0.0f;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) amax = fmaxf(amax, fabsf(v[i]));
+  const float scale = fp8_scale(warp_max(amax));
+  const uint32_t low = floats_to_e4m3x2(__fdiv_rn(v[0], scale), __fdiv_rn(v[1], scale));
+  const uint32_t high = floats_to_e4m3x2(__fdiv_rn(v[2], scale), __fdiv_rn(v[3], scale));
+  reinterpret_cast<uint32_t*>(p.out_f8 + at * kHead)[lane] = low | high << 16;
+  if (lane == 0) p.out_scale[at] = scale;
+}
+
+// Of the thread's eight channels of the compressed query.
+__device__ __forceinline__ Vector norm_weight(const DecodeParams& p) {
+  const int begin = static_cast<int>(threadIdx.x) * kVector, end = begin + kVector;
+  if (p.q_norm_is_f32) return load_vector(static_cast<const float*>(p.q_norm), begin, end, true);
+  return load_vector(static_cast<const Bf16*>(p.q_norm), begin, end, true);
+}
+
+// Row `row` of the token's sequence.
+__device__ __forceinline__ const char* cache_row(const DecodeParams& p, int token, int row) {
+  const int block = row / p.block_tokens;
+  const int64_t first = int64_t{p.block_tables[token * p.table_stride + block]} * p.block_tokens;
+  return p.append.cache.data + (first + row - block * p.block_tokens) * (kDim * 2);
+}
+
+}  // namespace fathom::cuda::decode

@@ -1,0 +1,45 @@
+#pragma once
+// Parameters of mla_decode's kernel. Internal to cuda/decode/.
+
+#include <cstdint>
+
+#include "cuda/cache/append_row.cuh"
+
+namespace fathom::cuda::decode {
+
+inline constexpr int kCluster = 8;
+inline constexpr int kLatent = 512, kRope = 64, kDim = kLatent + kRope;
+inline constexpr int kHead = 128, kQuery = kHead + kRope;
+inline constexpr int kQueryIn = 1536, kQueryLines = kQueryIn / 128;
+inline constexpr int kSplitRows = 128, kChunkRows = kSplitRows * kCluster;
+inline constexpr int kMostChunks = 2, kMostRows = kMostChunks * kChunkRows;
+inline constexpr int kMostTokens = 1, kHeads = 2;  // of a call, of a cluster
+inline constexpr int kUkLines = kHead / 64, kUvLines = kLatent / 64;
+
+struct DecodeParams {
+  const Bf16* q_a = nullptr;  // [tokens, 1536]; null: q
+  const void* q_norm = nullptr;
+  const char* q_weight = nullptr;  // e4m3[heads * 192, 1536]
+  const float* q_scale = nullptr;
+  const Bf16* q = nullptr;  // [tokens, heads * 192]
+  int64_t q_a_stride = 0, q_stride = 0;
+  float q_eps = 0;
+  bool q_norm_is_f32 = false;
+  // Bits of the lines after which a part of the inner dimension ends, a group of parts does, and whether they are the
+  // first ones.
+  uint32_t part_ends = 0, group_begins = 0, group_ends = 0, total_begins = 0;
+  const char* w_uk = nullptr;            // bf16[heads, 512, 128]
+  const char* w_uv = nullptr;            // bf16[heads, 128, 512]
+  int64_t w_uk_head = 0, w_uv_head = 0;  // bytes
+  AppendParams append{};
+  const int32_t* kv_len = nullptr;
+  const int32_t* block_tables = nullptr;
+  int64_t table_stride = 0;
+  int block_tokens = 0, heads = 0;
+  float scale = 0;
+  Bf16* out = nullptr;
+  F8E4M3* out_f8 = nullptr;
+  float* out_scale = nullptr;
+};
+
+}  // namespace fathom::cuda::decode

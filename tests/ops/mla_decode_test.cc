@@ -1,0 +1,198 @@
+// mla_decode beside its parts, bit for bit, on backends that have it; on the others no call is taken.
+
+#include "ops/mla_decode.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cuda/decode/ops.h"
+#include "ops/head_linear.h"
+#include "ops/mla.h"
+#include "ops/quantize_fp8.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "tests/ops/product_fixture.h"
+
+namespace fathom::ops_test {
+namespace {
+
+constexpr int64_t kLatent = 512, kRope = 64, kHead = 128, kQuery = kHead + kRope;
+constexpr int64_t kCompressed = 1536, kBlockTokens = 64;
+
+struct DecodeCase {
+  int64_t heads = 2;
+  std::vector<int32_t> kv_len{};  // of each token; 0 = padding
+  bool compressed = true, quantised = true;
+  DType norm = DType::kF32;
+};
+
+class MlaDecodeTest : public ProductTest {
+ protected:
+  void SetUp() override { ops::set_mla_decoder(cuda::mla_decoder()); }
+  void TearDown() override { ops::set_mla_decoder(nullptr); }
+
+  // What a call reads, and the cache that it writes.
+  struct Call {
+    DeviceTensor q_a, q_norm, q, w_uk, kv_b, kv_a, kv_norm, table, kv_rows, cache, kv_len, tables;
+    DeviceWeight q_b;
+    DeviceTensor out, out_scale;
+    ops::MlaDecodeArgs args{};
+  };
+  Call make_call(const DecodeCase& c);
+  // Into `out` of the call, quantised where it is.
+  void run_parts(const Call& call);
+};
+INSTANTIATE_TEST_SUITE_P(backends, MlaDecodeTest, testing::ValuesIn(one_of_each_backend()),
+                         backend_name);
+
+// Blocks of all sequences, shuffled: sequence s has every size()-th one from s on.
+MlaDecodeTest::Call MlaDecodeTest::make_call(const DecodeCase& c) {
+  ref::Random random(static_cast<uint64_t>(c.heads + c.kv_len[0]));
+  const auto tokens = static_cast<int64_t>(c.kv_len.size());
+  const int64_t most = *std::max_element(c.kv_len.begin(), c.kv_len.end());
+  const int64_t blocks = (most + kBlockTokens - 1) / kBlockTokens + 1;
+  const ops::KvFormat format = ops::KvFormat::of(act(), kLatent, kRope);
+  HostTensor tables(DType::kI32, {tokens, blocks}), rows(DType::kI64, {tokens}, -1);
+  const std::vector<int32_t> order = random.permutation(static_cast<int>(tokens * blocks));
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t i = 0; i < blocks; ++i)
+      tables.at(t, i) = order[static_cast<size_t>(i * tokens + t)];
+    const int64_t last = c.kv_len[static_cast<size_t>(t)] - 1;
+    if (last < 0) continue;
+    rows.at(t) = tables.at(t, last / kBlockTokens) * static_cast<double>(kBlockTokens) +
+                 static_cast<double>(last % kBlockTokens);
+  }
+  const HostTensor cached = random.normal(act(), {tokens * blocks * kBlockTokens, kLatent + kRope});
+  const DType weights = act() == DType::kBf16 ? DType::kBf16 : DType::kF32;
+  const auto heads_of = [&](int64_t out, int64_t in) {
+    return random.uniform(weights, {c.heads, out, in}, -0.1, 0.1);
+  };
+  Call call{.q_a = upload(random.normal(act(), {tokens, kCompressed})),
+            .q_norm = upload(random.uniform(c.norm, {kCompressed}, 0.5, 1.5)),
+            .q = upload(random.normal(act(), {tokens, c.heads, kQuery})),
+            .w_uk = upload(heads_of(kLatent, kHead)),
+            .kv_b = upload(heads_of(2 * kHead, kLatent)),
+            .kv_a = upload(random.normal(act(), {tokens, kLatent + kRope})),
+            .kv_norm = upload(random.uniform(c.norm, {kLatent}, 0.5, 1.5)),
+            .table = upload(random.uniform(DType::kF32, {tokens, kRope}, -1, 1)),
+            .kv_rows = upload(rows),
+            .cache = upload(cached),
+            .kv_len = upload({tokens}, c.kv_len),
+            .tables = upload(tables),
+            .q_b = upload_weight(
+                ref::random_weight(random, DType::kF8E4M3, {c.heads * kQuery, kCompressed})),
+            .out = c.quantised ? empty(DType::kF8E4M3, {tokens, c.heads * kHead})
+                               : empty(act(), {tokens, c.heads, kHead}),
+            .out_scale = empty(DType::kF32, {tokens, c.heads})};
+  ops::MlaDecodeArgs& args = call.args;
+  if (c.compressed) {
+    args.q_a = call.q_a.view();
+    args.q_norm = call.q_norm.view();
+    args.q_b = call.q_b.view();
+  } else {
+    args.q = call.q.view();
+  }
+  args.w_uk.data = call.w_uk.view();
+  args.w_uv.data = call.kv_b.view().slice(1, kHead, 2 * kHead);
+  args.rows = {
+      .kv_a = call.kv_a.view(),
+      .weight = call.kv_norm.view(),
+      .table = call.table.view(),
+      .kv_rows = call.kv_rows.view(),
+      .cache = {.rows = Tensor::contiguous(call.cache.view().data(), DType::kU8,
+                                           {tokens * blocks, kBlockTokens, format.row_bytes}),
+                .format = format}};
+  args.kv_len = call.kv_len.view();
+  args.block_tables = call.tables.view();
+  args.scale = 1.0f / std::sqrt(static_cast<float>(kQuery));
+  args.out = c.quantised ? ops::Activation(call.out.view(), call.out_scale.view())
+                         : ops::Activation(call.out.view());
+  return call;
+}
+
+void MlaDecodeTest::run_parts(const Call& call) {
+  const ops::MlaDecodeArgs& args = call.args;
+  const int64_t tokens = args.kv_len.dim(0), heads = args.w_uk.data.dim(0);
+  const DeviceTensor q = upload(download(call.q.view())),
+                     normed = empty(act(), {tokens, kCompressed}),
+                     q_latent = empty(act(), {tokens, heads, kLatent}),
+                     latent = empty(act(), {tokens, heads, kLatent}),
+                     out = empty(act(), {tokens, heads, kHead});
+  std::vector<int32_t> starts(static_cast<size_t>(tokens) + 1);
+  for (size_t i = 0; i < starts.size(); ++i) starts[i] = static_cast<int32_t>(i);
+  const DeviceTensor query_start = upload({tokens + 1}, starts);
+  if (!args.q_a.is_null()) {
+    ops::rms_norm({.x = args.q_a,
+                   .weight = args.q_norm,
+                   .eps = args.q_eps,
+                   .residual = {},
+                   .out = normed.view()},
+                  stream());
+    ops::linear(
+        {.x = normed.view(), .weight = args.q_b, .out = q.view().reshape({tokens, heads * kQuery})},
+        stream());
+  }
+  ops::kv_append(args.rows, stream());
+  const Tensor q_rope = q.view().slice(2, kHead, kQuery);
+  ops::rope({.x = q_rope, .table = args.rows.table}, stream());
+  ops::head_linear({.x = q.view().slice(2, 0, kHead), .weight = args.w_uk, .out = q_latent.view()},
+                   stream());
+  ops::mla_absorbed({.q_latent = q_latent.view(),
+                     .q_rope = q_rope,
+                     .cache = args.rows.cache,
+                     .query_start = query_start.view(),
+                     .kv_len = args.kv_len,
+                     .block_tables = args.block_tables,
+                     .tree_mask = {},
+                     .plan = {},
+                     .scale = args.scale,
+                     .out = latent.view()},
+                    stream());
+  const Tensor to = args.out.is_quantised() ? out.view() : args.out.values;
+  ops::head_linear({.x = latent.view(), .weight = args.w_uv, .out = to}, stream());
+  if (args.out.is_quantised())
+    ops::quantize_fp8({.x = out.view().reshape({tokens, heads * kHead}),
+                       .q = args.out.values,
+                       .scale = args.out.scale},
+                      stream());
+  stream().synchronize();
+}
+
+// Ends of splits of 128 rows, of tiles of 32 and of chunks of 1024.
+TEST_P(MlaDecodeTest, gives_the_bits_of_its_parts) {
+  for (const DecodeCase& c :
+       {DecodeCase{.kv_len = {1}}, DecodeCase{.kv_len = {33}, .norm = DType::kBf16},
+        DecodeCase{.kv_len = {128}, .compressed = false},
+        DecodeCase{.kv_len = {517}, .quantised = false}, DecodeCase{.heads = 16, .kv_len = {1024}},
+        DecodeCase{.kv_len = {1030}, .compressed = false, .quantised = false},
+        DecodeCase{.kv_len = {1900}}, DecodeCase{.kv_len = {0}},
+        DecodeCase{.kv_len = {0}, .compressed = false, .quantised = false}}) {
+    SCOPED_TRACE(testing::Message()
+                 << c.heads << " heads, " << c.kv_len[0] << " rows, "
+                 << (c.compressed ? "compressed" : "whole") << (c.quantised ? ", quantised" : ""));
+    if (!backend().device_memory) {
+      const DecodeCase small{.heads = 2, .kv_len = {1}};
+      EXPECT_FALSE(ops::takes_mla_decode(make_call(small).args, stream()));
+      return;
+    }
+    const Call one = make_call(c), parts = make_call(c);
+    ASSERT_TRUE(ops::takes_mla_decode(one.args, stream()));
+    ops::mla_decode(one.args, stream());
+    run_parts(parts);
+    EXPECT_EQ(bytes(one.out.view()), bytes(parts.out.view()));
+    EXPECT_EQ(bytes(one.out_scale.view()), bytes(parts.out_scale.view()));
+    EXPECT_EQ(bytes(one.cache.view()), bytes(parts.cache.view()));
+  }
+}
+
+TEST_P(MlaDecodeTest, takes_no_call_of_more_tokens_or_rows_or_without_a_decoder) {
+  const Call many = make_call({.kv_len = {7, 7}}), longer = make_call({.kv_len = {2049}});
+  const Call one = make_call({.kv_len = {7}});
+  EXPECT_FALSE(ops::takes_mla_decode(many.args, stream()));
+  EXPECT_FALSE(ops::takes_mla_decode(longer.args, stream()));
+  ops::set_mla_decoder(nullptr);
+  EXPECT_FALSE(ops::takes_mla_decode(one.args, stream()));
+}
+
+}  // namespace
+}  // namespace fathom::ops_test
