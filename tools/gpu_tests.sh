@@ -58,6 +58,7 @@ small_cases=(
   BatchProductTest.a_pair_has_the_bits_of_two_products
   Int8Test.rows_do_not_depend_on_the_batch_nor_on_garbage_in_it
   ZeroPointTest.every_pair_has_its_values_in_order
+  ZeroPointTest.every_pair_has_its_values_in_order/cuda_invariant
   ZeroPointTest.adds_to_the_output_when_told_and_takes_strided_rows
   ZeroPointExpertsTest.match_float64_and_do_not_depend_on_the_batch
   KernelChoiceTest.linear_of_many_outputs_matches_float64/cuda_invariant
@@ -94,6 +95,7 @@ small_cases=(
   TopKTest.equal_logits_come_by_id_and_what_is_not_there_is_empty
   IndexTest.keys_are_normalised_rotated_and_stored_where_the_rows_say
   IndexTest.queries_are_rotated_and_weights_carry_their_scale
+  IndexAppendQueryTest.equals_keys_and_then_queries
   IndexScoresTest.match_the_oracle_and_the_best_rows_are_chosen
   TopRowsTest.rank_negative_infinite_and_failed_scores
   StepInputsTest.step_inputs_continue_each_slot_where_it_stands
