@@ -19,6 +19,7 @@ struct Step {
   bool verifies = false;  // absorbed, whatever its length
 };
 constexpr Step kDecode{"decode of 4 sequences", 4, 1};
+constexpr Step kSingleDecode{"decode of 1 sequence", 1, 1};  // where it runs other operators
 constexpr Step kPrefill{"prefill of 2 prompts of 200 tokens", 2, 200};
 constexpr Step kVerification{"verification of 3 drafts of 4 sequences", 4, 4, true};
 constexpr Step kDraft{"draft of 4 sequences", 4, 1};
@@ -205,10 +206,11 @@ BackendOperators list_operators(const config::ModelConfig& config,
                            .runner_drafts = {}};
   list_runner(backend, model->has_mtp(), listing);
   std::vector<ops::OperatorCall> all;
-  for (const Step& step : {kDecode, kPrefill, kVerification}) {
+  for (const Step& step : {kDecode, kSingleDecode, kPrefill, kVerification}) {
     if (step.verifies && !model->has_mtp()) continue;
     std::vector<size_t> ends;
     const std::vector<ops::OperatorCall> calls = record(step, *model, ends);
+    if (step.name == kSingleDecode.name && calls == all) continue;
     listing.steps.push_back({step.name, grouped(calls, ends)});
     all.insert(all.end(), calls.begin(), calls.end());
   }
