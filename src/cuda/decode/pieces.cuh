@@ -6,7 +6,7 @@
 //   Line line;  line.load(row);                         // before the wait: weights
 //   float2 two = multiply_bf16(line, token);            // lanes 0 to 3
 
-#include "cuda/decode/region.h"
+#include "cuda/decode/params.cuh"
 #include "cuda/elementwise/vector.cuh"
 #include "cuda/linear/line.cuh"
 #include "cuda/mma/warp.cuh"
