@@ -353,7 +353,8 @@ void run_gate_up(const ops::MoeExpertsArgs& args, const ExpertSizes& s,
 // The same where experts have few rows.
 void run_few_gate_up(const ops::MoeExpertsArgs& args, const ExpertSizes& s,
                      const ExpertScratch& scratch, ops::Stream& stream) {
-  ProductArgs rows{.weight = s.weight};
+  ProductArgs rows;
+  rows.weight = s.weight;
   take_rows(args.x, scratch.x, rows, stream);
   few_rows_gate_up({.x = rows.a.data,
                     .x_scale = rows.a_scale,
