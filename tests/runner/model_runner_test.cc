@@ -1,109 +1,24 @@
-// ModelRunner on the demo model, batch by batch. Through the engine: tests/engine/demo_model_test.cc.
+// ModelRunner on the demo model, batch by batch; with masks: model_runner_masks_test.cc. Through the engine:
+// tests/engine/demo_model_test.cc.
 
 #include "runner/model_runner.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cmath>
-#include <map>
-#include <numeric>
-#include <thread>
 
-#include "base/clock.h"
-#include "base/failpoint.h"
-#include "tests/runner/demo_model.h"
+#include "tests/runner/demo_runner.h"
 
 namespace fathom::runner {
 namespace {
 
-using core::Batch;
 using core::Outputs;
 using fathom::testing::demo_model;
 using fathom::testing::fast_demo_model;
 using fathom::testing::greedy;
 using fathom::testing::load_golden;
-
-RunnerConfig small_config() {
-  return {.max_slots = 4,
-          .max_batch_tokens = 64,
-          .context_length = 512,
-          .max_total_tokens = 2048,
-          .num_threads = fathom::testing::kNumThreads,
-          .steps_per_timing = 1};
-}
-
-// How decodes run: without graphs, with one for each number of requests, and always padded to the largest.
-struct GraphCase {
-  const char* name;
-  std::vector<int> batch_sizes;
-  bool has_new_code = false;  // behind every step, so that steps are captured again between any two
-};
-
-// A runner for all tests of a case: the slots are free between tests.
-class DemoRunner : public ::testing::TestWithParam<GraphCase> {
- protected:
-  void SetUp() override {
-    std::unique_ptr<ModelRunner>& runner = runners_[GetParam().name];
-    if (runner == nullptr) {
-      RunnerConfig config = small_config();
-      config.graph_batch_sizes = GetParam().batch_sizes;
-      if (GetParam().has_new_code)
-        config.code_version = [] { return CodeVersion{.number = num_steps_, .is_final = false}; };
-      runner = ModelRunner::create(fast_demo_model(), config);
-    }
-    runner_ = runner.get();
-  }
-  static void TearDownTestSuite() { runners_.clear(); }
-  void TearDown() override {
-    disarm_failpoints();
-    Batch release = next_batch();
-    release.releases = taken_slots_;
-    run(release);
-  }
-
-  static Batch next_batch() { return {.step_id = runner_->next_step_id()}; }
-  static core::StepResult run(const Batch& batch) {
-    runner_->submit(batch);
-    ++num_steps_;
-    return runner_->wait();
-  }
-  // Slot s owns blocks 8s .. 8s+7.
-  void admit(Batch& batch, int32_t slot, const std::vector<int32_t>& prompt,
-             const core::SamplingParams& sampling, uint64_t seed = 0) {
-    batch.admissions.push_back(
-        {.slot = slot, .prompt = prompt, .sampling = sampling, .seed = seed});
-    std::vector<int32_t> blocks(8);
-    std::iota(blocks.begin(), blocks.end(), 8 * slot);
-    batch.block_appends.push_back({.slot = slot, .kv_group = 0, .block_ids = blocks});
-    taken_slots_.push_back(slot);
-  }
-  // Runs a prompt in one slice and then decodes.
-  std::vector<int32_t> generate(int32_t slot, const std::vector<int32_t>& prompt,
-                                const core::SamplingParams& sampling, uint64_t seed = 0) {
-    Batch batch = next_batch();
-    admit(batch, slot, prompt, sampling, seed);
-    batch.slices.push_back(
-        {.slot = slot, .num_tokens = static_cast<int>(prompt.size()), .tokens = prompt});
-    std::vector<int32_t> tokens = {run(batch).slices.at(0).tokens.at(0).token};
-    while (static_cast<int>(tokens.size()) < sampling.max_new_tokens) {
-      Batch decode = next_batch();
-      decode.slices.push_back({.slot = slot});
-      tokens.push_back(run(decode).slices.at(0).tokens.at(0).token);
-    }
-    return tokens;
-  }
-
-  static std::map<std::string, std::unique_ptr<ModelRunner>> runners_;
-  static ModelRunner* runner_;
-  static std::atomic<int64_t> num_steps_;
-  std::vector<int32_t> taken_slots_;
-};
-
-std::map<std::string, std::unique_ptr<ModelRunner>> DemoRunner::runners_;
-ModelRunner* DemoRunner::runner_ = nullptr;
-std::atomic<int64_t> DemoRunner::num_steps_ = 0;
 
 INSTANTIATE_TEST_SUITE_P(graphs, DemoRunner,
                          ::testing::Values(GraphCase{"none", {}},
@@ -316,48 +231,6 @@ TEST_P(DemoRunner, biases_and_penalises_what_it_was_asked_to) {
   EXPECT_LT(std::count(tokens.begin(), tokens.end(), 123), 30);
 }
 
-// The mask that allows these tokens only.
-std::vector<uint64_t> mask_of(const std::vector<int32_t>& allowed) {
-  std::vector<uint64_t> words(
-      (static_cast<size_t>(fast_demo_model().config().vocab_size) + 63) / 64, 0);
-  for (const int32_t token : allowed)
-    words[static_cast<size_t>(token) / 64] |= uint64_t{1} << (token % 64);
-  return words;
-}
-
-TEST_P(DemoRunner, follows_late_masks_and_leaves_the_others_alone) {
-  const auto golden = load_golden();
-  Batch batch = next_batch();
-  for (const int32_t slot : {0, 1, 2}) {
-    const auto& prompt = golden[slot == 1 ? 1 : 0].prompt_ids;
-    admit(batch, slot, prompt, greedy(8));
-    batch.slices.push_back({.slot = slot,
-                            .num_tokens = static_cast<int>(prompt.size()),
-                            .tokens = prompt,
-                            .wants_mask = slot != 1});
-  }
-  runner_->submit(batch);
-  // The step after it decodes from the masked tokens and is submitted before the masks are known.
-  Batch decode = next_batch();
-  decode.slices = {{.slot = 2}, {.slot = 1}, {.slot = 0, .wants_mask = true}};
-  runner_->submit(decode);
-  std::thread grammar([&] {
-    runner_->set_masks(
-        {.step_id = decode.step_id, .masks = {{.slice_idx = 2, .words = mask_of({77})}}});
-    runner_->set_masks({.step_id = batch.step_id,
-                        .masks = {{.slice_idx = 2, .words = mask_of({123, 124})},
-                                  {.slice_idx = 0, .words = mask_of({55})}}});
-  });
-  const core::StepResult first = runner_->wait(), second = runner_->wait();
-  grammar.join();
-  EXPECT_EQ(first.slices.at(0).tokens.at(0).token, 55);
-  EXPECT_EQ(first.slices.at(1).tokens.at(0).token, golden[1].greedy_ids.at(0));
-  const int32_t chosen = first.slices.at(2).tokens.at(0).token;
-  EXPECT_TRUE(chosen == 123 || chosen == 124) << chosen;
-  EXPECT_EQ(second.slices.at(1).tokens.at(0).token, golden[1].greedy_ids.at(1));
-  EXPECT_EQ(second.slices.at(2).tokens.at(0).token, 77);
-}
-
 TEST_P(DemoRunner, tells_what_part_of_its_time_a_step_spent_in_layers_and_in_sampling) {
   const std::vector<int32_t> prompt = load_golden()[0].prompt_ids;
   Batch prefill = next_batch();
@@ -405,74 +278,6 @@ TEST_P(DemoRunner, counts_no_time_twice_of_steps_that_are_in_flight_together) {
   }
   const core::StepResult last = runner_->wait();
   EXPECT_LE(sum + last.forward_seconds + last.sampling_seconds, watch.seconds());
-}
-
-TEST_P(DemoRunner, tells_what_part_of_its_time_a_step_waited_for_masks) {
-  const std::vector<int32_t> prompt = load_golden()[0].prompt_ids;
-  Batch batch = next_batch();
-  admit(batch, 0, prompt, greedy(8));
-  batch.slices.push_back({.slot = 0,
-                          .num_tokens = static_cast<int>(prompt.size()),
-                          .tokens = prompt,
-                          .wants_mask = true});
-  runner_->submit(batch);
-  // Longer than the forward pass, also on a busy machine.
-  std::this_thread::sleep_for(std::chrono::seconds(1));
-  runner_->set_masks(
-      {.step_id = batch.step_id, .masks = {{.slice_idx = 0, .words = mask_of({55})}}});
-  const core::StepResult masked = runner_->wait();
-  const double computed = masked.forward_seconds + masked.sampling_seconds;
-  EXPECT_GT(masked.mask_wait_seconds, (masked.wall_seconds - computed) / 2);
-  EXPECT_LE(masked.mask_wait_seconds + computed, masked.wall_seconds);
-  Batch decode = next_batch();
-  decode.slices = {{.slot = 0}};
-  runner_->submit(decode);
-  EXPECT_EQ(runner_->wait().mask_wait_seconds, 0);
-}
-
-TEST_P(DemoRunner, masks_every_row_of_a_verification_and_no_prompt_logprob) {
-  const auto golden = load_golden();
-  const auto& prompt = golden[6].prompt_ids;
-  core::SamplingParams params = greedy(8);
-  params.return_prompt_logprobs = true;
-  Batch batch = next_batch();
-  admit(batch, 0, prompt, params);
-  batch.slices.push_back({.slot = 0,
-                          .num_tokens = static_cast<int>(prompt.size()),
-                          .tokens = prompt,
-                          .outputs = Outputs::kAll,
-                          .wants_mask = true});
-  std::vector<uint64_t> words;
-  for (size_t i = 0; i < prompt.size(); ++i) {
-    const std::vector<uint64_t> row = mask_of({static_cast<int32_t>(200 + i)});
-    words.insert(words.end(), row.begin(), row.end());
-  }
-  runner_->submit(batch);
-  runner_->set_masks({.step_id = batch.step_id, .masks = {{.slice_idx = 0, .words = words}}});
-  const core::SliceResult slice = runner_->wait().slices.at(0);
-  ASSERT_EQ(slice.tokens.size(), prompt.size());
-  for (size_t i = 0; i < prompt.size(); ++i)
-    EXPECT_EQ(slice.tokens[i].token, static_cast<int32_t>(200 + i));
-  ASSERT_EQ(slice.prompt_logprobs.size(), prompt.size() - 1);
-  EXPECT_EQ(slice.prompt_logprobs[0].token, prompt[1]);
-}
-
-TEST_P(DemoRunner, fails_only_the_slice_whose_mask_leaves_no_token) {
-  const auto golden = load_golden();
-  Batch batch = next_batch();
-  for (const int32_t slot : {0, 1}) {
-    const auto& prompt = golden[static_cast<size_t>(slot)].prompt_ids;
-    admit(batch, slot, prompt, greedy(8));
-    batch.slices.push_back({.slot = slot,
-                            .num_tokens = static_cast<int>(prompt.size()),
-                            .tokens = prompt,
-                            .wants_mask = slot == 0});
-  }
-  runner_->submit(batch);
-  runner_->set_masks({.step_id = batch.step_id, .masks = {{.slice_idx = 0, .words = mask_of({})}}});
-  const core::StepResult result = runner_->wait();
-  EXPECT_THAT(result.slices.at(0).error, ::testing::HasSubstr("grammar"));
-  EXPECT_EQ(result.slices.at(1).tokens.at(0).token, golden[1].greedy_ids.at(0));
 }
 
 // A prefix that another slot computed, at every edge of its blocks and up to all but one token.
@@ -526,28 +331,6 @@ TEST(ModelRunner, counts_the_work_of_a_slice_in_the_form_of_attention_that_it_ta
       runner->slice_work(65, 1000),
       (core::SliceWork{.linear = 65 * kLinear,
                        .expanded = kHeads * (1065 * kKvB + (65 * 1000 + 65 * 33) * (192 + 128))}));
-}
-
-TEST(ModelRunner, is_destroyed_while_a_step_waits_for_masks) {
-  const auto golden = load_golden();
-  const auto& prompt = golden[0].prompt_ids;
-  auto runner =
-      ModelRunner::create(fast_demo_model(), {.max_slots = 1,
-                                              .max_batch_tokens = 64,
-                                              .context_length = 64,
-                                              .num_threads = fathom::testing::kNumThreads});
-  Batch batch{.step_id = 0};
-  batch.admissions.push_back({.slot = 0, .prompt = prompt, .sampling = greedy(64)});
-  batch.block_appends.push_back({.slot = 0, .kv_group = 0, .block_ids = {0}});
-  batch.slices.push_back({.slot = 0,
-                          .num_tokens = static_cast<int>(prompt.size()),
-                          .tokens = prompt,
-                          .wants_mask = true});
-  runner->submit(batch);
-  Batch decode{.step_id = 1};
-  decode.slices.push_back({.slot = 0, .wants_mask = true});
-  runner->submit(decode);
-  runner.reset();  // ends
 }
 
 TEST(ModelRunner, follows_the_golden_tokens_on_the_reference_backend) {
