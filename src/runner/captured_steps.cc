@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 
 #include "base/failpoint.h"
 
@@ -17,23 +18,19 @@ CapturedSteps::Map::const_iterator CapturedSteps::find(const StepLayout& layout)
   const int batch_size =
       *std::lower_bound(sizes.begin(), sizes.end(), static_cast<int>(step.num_slices));
   int64_t num_blocks = config_.max_blocks;
-  for (const int64_t limit : limits(int64_t{batch_size} * step.num_tokens))
-    if (layout.table_blocks <= limit) num_blocks = limit;
+  for (const ops::LongAttention& long_ones : config_.long_attention) {
+    const int64_t limit = short_blocks(long_ones, int64_t{batch_size} * step.num_tokens);
+    if (layout.table_blocks <= limit) num_blocks = std::min(num_blocks, limit);
+  }
   return graphs_.find({.batch_size = batch_size,
                        .num_tokens = step.num_tokens,
                        .num_levels = layout.num_levels,
                        .num_blocks = num_blocks});
 }
 
-std::vector<int64_t> CapturedSteps::limits(int64_t num_tokens) const {
-  std::vector<int64_t> blocks = {config_.max_blocks};
-  for (const ops::LongAttention& long_ones : config_.long_attention) {
-    const int64_t most = long_ones.rows / num_tokens / config_.block_tokens;
-    if (num_tokens < long_ones.tokens && most < config_.max_blocks) blocks.push_back(most);
-  }
-  std::sort(blocks.begin(), blocks.end(), std::greater());
-  blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
-  return blocks;
+int64_t CapturedSteps::short_blocks(const ops::LongAttention& long_ones, int64_t num_tokens) const {
+  if (num_tokens >= long_ones.tokens) return config_.max_blocks;
+  return std::min(config_.max_blocks, long_ones.rows / num_tokens / config_.block_tokens);
 }
 
 const CapturedSteps::Graphs* CapturedSteps::pad(StepLayout& layout) const {
@@ -81,7 +78,10 @@ bool CapturedSteps::renew_one(const Parts& parts, ops::Stream& stream) {
 }
 
 void CapturedSteps::capture(Shape shape, const Parts& parts, ops::Stream& stream) {
-  for (const int64_t limit : limits(int64_t{shape.batch_size} * shape.num_tokens)) {
+  std::set<int64_t, std::greater<>> limits = {config_.max_blocks};
+  for (const ops::LongAttention& long_ones : config_.long_attention)
+    limits.insert(short_blocks(long_ones, int64_t{shape.batch_size} * shape.num_tokens));
+  for (const int64_t limit : limits) {
     shape.num_blocks = limit;
     capture_one(shape, parts, stream);
   }
