@@ -58,10 +58,12 @@ MlaBuffers carve_mla(Arena& arena, const StepBufferSizes& sizes, IndexBuffers& i
   mla.q = arena.allocate(sizes.backend->act, {tokens, heads, config.qk_head_dim()});
   mla.kv_a = arena.allocate(sizes.backend->act, {tokens, config.kv_dim()});
   mla.out = arena.allocate(sizes.backend->act, {tokens, heads, config.v_head_dim});
-  if (sizes.fused.rms_norm_quantize)
-    mla.out_f8 = carve_f8(arena, tokens, heads * config.v_head_dim);
 
   const int64_t forms = arena.mark();
+  // What writes it needs none of what lies there otherwise.
+  if (sizes.fused.rms_norm_quantize)
+    mla.out_f8 = carve_f8(arena, tokens, heads * config.v_head_dim);
+  arena.rewind(forms);
   mla.q_latent = arena.allocate(sizes.backend->act, {tokens, heads, config.kv_lora_rank});
   mla.out_latent = arena.allocate(sizes.backend->act, {tokens, heads, config.kv_lora_rank});
   index = carve_index(arena, sizes);

@@ -30,10 +30,11 @@ struct MlaBuffers {
   tensor::Tensor q_a_and_k;
   // q_a quantised; null where nothing is quantised ahead of its use.
   ops::Activation q_a_f8;
-  tensor::Tensor q;        // act[tokens, heads, qk_head_dim]
-  tensor::Tensor kv_a;     // act[tokens, kv_dim]
-  tensor::Tensor out;      // act[tokens, heads, v_head_dim]
-  ops::Activation out_f8;  // the same quantised, [tokens, heads * v_head_dim]; null like q_a_f8
+  tensor::Tensor q;     // act[tokens, heads, qk_head_dim]
+  tensor::Tensor kv_a;  // act[tokens, kv_dim]
+  tensor::Tensor out;   // act[tokens, heads, v_head_dim]
+  // [tokens, heads * v_head_dim] of ops::mla_decode: quantised, in the memory of q_latent. Null like q_a_f8.
+  ops::Activation out_f8;
   tensor::Tensor q_latent, out_latent;  // act[tokens, heads, kv_lora_rank]  absorbed
   tensor::Tensor latent;  // act[expand_chunk_tokens, kv_lora_rank]         expanded, as the rest
   tensor::Tensor k_rope;  // act[expand_chunk_tokens, qk_rope_head_dim]
