@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/clock.h"
 #include "tests/runner/demo_runner.h"
 
 namespace fathom::runner {
