@@ -71,17 +71,6 @@ __device__ __forceinline__ void for_each_task(const FewRowsParams& p, const Take
     take(p.tiles.tiles[task / p.columns], task % p.columns);
 }
 
-// A box of gate_up_map(), from a group of rows on.
-__device__ __forceinline__ void load_groups(const CUtensorMap* map, uint32_t to, uint32_t barrier,
-                                            int channel, int group, int expert) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%3, %4, %4, %5, %6}], [%2];" ::"r"(to),
-      "l"(reinterpret_cast<uint64_t>(map)), "r"(barrier), "r"(channel), "r"(0), "r"(group),
-      "r"(expert)
-      : "memory");
-}
-
 // One warp: a lane loads the rows of one or two tokens, the first one the weights, too: sixteen boxes of a group each
 // took half as long again.
 __device__ __forceinline__ void load_tasks(const FewRowsParams& p, FewRowsShared& shared) {
@@ -98,8 +87,8 @@ __device__ __forceinline__ void load_tasks(const FewRowsParams& p, FewRowsShared
       if (lane == 0) {
         barrier_expect(ring.full(),
                        sizeof((*ring).weights) + static_cast<uint32_t>(tile.num_rows) * kChannels);
-        load_groups(&p.gate_up, shared_address((*ring).weights), ring.full(), k * kChannels,
-                    column * kTaskColumns / kGroupRows, tile.group);
+        load_tile(&p.gate_up, shared_address((*ring).weights), ring.full(),
+                  {k * kChannels, 0, 0, column * kTaskColumns / kGroupRows, tile.group});
       }
       __syncwarp();
 #pragma unroll

@@ -12,6 +12,7 @@
 #include "cuda/indexer/ops.h"
 #include "cuda/linear/ops.h"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/ptx/prefetch.cuh"
 #include "cuda/runtime/launch.cuh"
 #include "ops/index.h"
 #include "tuned/choice.h"
@@ -131,8 +132,8 @@ __device__ __forceinline__ void ask_for_norm(const IndexAppendParams& p) {
   const int64_t at = i * p.weight_stride;
   const char* const weight =
       static_cast<const char*>(p.weight) + at * (p.weight_is_f32 ? sizeof(float) : sizeof(Bf16));
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(weight));
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(p.bias + i));
+  prefetch_line(weight);
+  prefetch_line(p.bias + i);
 }
 
 __device__ __forceinline__ void append_key(const IndexAppendParams& p, int64_t token,

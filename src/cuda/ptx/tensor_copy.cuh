@@ -28,7 +28,18 @@ __device__ __forceinline__ void load_tile(const CUtensorMap* map, uint32_t tile,
       : "memory");
 }
 
-// The same to every block of the cluster in `blocks`, a bit each, and to the barrier of each.
+// A box of five dimensions, from these coordinates on.
+__device__ __forceinline__ void load_tile(const CUtensorMap* map, uint32_t tile, uint32_t barrier,
+                                          const int (&at)[5]) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(tile),
+      "l"(reinterpret_cast<uint64_t>(map)), "r"(barrier), "r"(at[0]), "r"(at[1]), "r"(at[2]),
+      "r"(at[3]), "r"(at[4])
+      : "memory");
+}
+
+// The same of two dimensions to every block of the cluster in `blocks`, a bit each, and to the barrier of each.
 __device__ __forceinline__ void load_tile_to(const CUtensorMap* map, uint32_t tile,
                                              uint32_t barrier, int x, int y, uint16_t blocks) {
   asm volatile(
