@@ -11,7 +11,6 @@
 #include "cpu/reference/reference_backend.h"
 #include "cuda/attention/choice.h"
 #include "cuda/backend.h"
-#include "cuda/decode/ops.h"
 #include "cuda/fusion/chains.h"
 #include "cuda/gemm/library.h"
 #include "cuda/jit/jit.h"
@@ -58,7 +57,6 @@ void choose_jit(const DeviceFlags& flags, bool on_gpu) {
                  .directory = flags.jit_cache_dir,
                  .head_start = kCompilerHeadStart});
   cuda::fuse_chains(flags.enable_fusion ? flags.fusion_max_bs : 0);
-  ops::set_mla_decoder(flags.disable_fusion ? nullptr : cuda::mla_decoder());
 }
 
 const ops::Backend& without_fusion(const ops::Backend& backend) {

@@ -5,6 +5,7 @@
 #include "cuda/attention/ops.h"
 #include "cuda/bandwidth.h"
 #include "cuda/cache/ops.h"
+#include "cuda/decode/ops.h"
 #include "cuda/elementwise/ops.h"
 #include "cuda/experts/ops.h"
 #include "cuda/indexer/ops.h"
@@ -65,6 +66,7 @@ ops::Backend make_backend(bool batch_invariant) {
   add_experts(backend);
   add_cache(backend);
   add_attention(backend);
+  add_decode(backend);
   add_indexer(backend);
   add_elementwise(backend);
   add_sampling(backend);

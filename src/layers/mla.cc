@@ -107,7 +107,8 @@ std::optional<ops::MlaDecodeArgs> Mla::decode_args(const LayerStep& step) const 
   const ForwardBatch& batch = step.batch;
   const MlaBuffers& buffers = step.buffers.mla;
   const int64_t tokens = batch.num_absorbed_tokens;
-  const bool only_decodes = tokens == batch.num_tokens() && tokens == batch.num_absorbed_sequences;
+  const bool only_decodes =
+      fused_.mla_decode && tokens == batch.num_tokens() && tokens == batch.num_absorbed_sequences;
   if (!only_decodes) return {};
   const bool reads_f8 = o_proj_.size() == 1 && o_proj_[0].data.dtype() == DType::kF8E4M3;
   ops::MlaDecodeArgs args;

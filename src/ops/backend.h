@@ -53,6 +53,9 @@ struct Operator {
   int64_t (*scratch_bytes)(const Args&, const Stream&) = nullptr;
   // Calls of more tokens do without it: fused operators only. 0 = no limit.
   int64_t max_tokens = 0;
+  // Whether it takes a call, by shapes, types and settings of the process: fused operators only, whose callers run the
+  // parts of all others. Null = it takes all.
+  bool (*takes)(const Args&, const Stream&) = nullptr;
   // Of the types that the operator takes on other backends, those that this entry does not.
   std::vector<tensor::DType> lacks{};
 };
@@ -73,10 +76,11 @@ struct BackendDefaults {
   int step_start_tokens = 8;
 };
 
-// Where mla_absorbed has other kernels: calls of fewer query tokens than this for whose query tokens there is room in
+// Where attention has other kernels: calls of fewer query tokens than this for whose query tokens there is room in
 // block tables for more rows than this, the rows of each counted. 0 = it has none.
 struct LongAttention {
   int64_t rows = 0, tokens = 0;
+  std::string_view op = "mla_absorbed";  // whose limit this is
 };
 
 struct Backend {
@@ -119,7 +123,7 @@ struct Backend {
 
   // Null = no mla_plan.
   int64_t (*mla_plan_bytes)(const MlaPlanShape& shape) = nullptr;
-  LongAttention long_attention{};
+  std::vector<LongAttention> long_attention{};
 };
 
 // All of ops/operators.inc, in its order.

@@ -56,14 +56,11 @@ void expect_heads(const MlaDecodeArgs& args, Dims& dims) {
   dims.qk = Dim("qk_head_dim", dims.nope.value() + dims.rope.value());
 }
 
-const MlaDecoder* the_decoder = nullptr;
-
 }  // namespace
 
-void set_mla_decoder(const MlaDecoder* decoder) { the_decoder = decoder; }
-
 bool takes_mla_decode(const MlaDecodeArgs& args, const Stream& stream) {
-  return the_decoder != nullptr && the_decoder->takes(args, stream);
+  const Operator<MlaDecodeArgs>& entry = stream.backend().mla_decode;
+  return entry.run != nullptr && (entry.takes == nullptr || entry.takes(args, stream));
 }
 
 void mla_decode(const MlaDecodeArgs& args, Stream& stream) {
@@ -77,14 +74,7 @@ void mla_decode(const MlaDecodeArgs& args, Stream& stream) {
   expect("block_tables", args.block_tables, DType::kI32, {&dims.tokens, &max_blocks});
   expect_out(args.out, act, dims);
   FATHOM_CHECK(takes_mla_decode(args, stream), "this call is made of mla_decode's parts");
-  const OperatorCall call{.op = "mla_decode", .dtype = args.rows.cache.format.latent};
-  if (stream.begin_operator(call, Stream::kNoScratch)) the_decoder->run(args, stream);
-}
-
-std::vector<LongAttention> attention_limits(const Backend& backend) {
-  std::vector<LongAttention> limits = {backend.long_attention};
-  if (the_decoder != nullptr) limits.push_back(the_decoder->limit(backend));
-  return limits;
+  dispatch("mla_decode", args.rows.cache.format.latent, stream.backend().mla_decode, args, stream);
 }
 
 }  // namespace fathom::ops

@@ -20,13 +20,8 @@
 //   out           act[tokens, heads, v], or f8_e4m3[tokens, heads * v] with f32[tokens, ceil(heads * v / 128)]
 // A token whose kv_rows is -1 has no place in the cache; if its kv_len is not 0 its outputs may be anything.
 //
-//
-// It is not in the backend table: whoever has it for some calls says so once, and all others are made of the parts.
-//   set_mla_decoder(&decoder);                    // at the start of the program; none: no call is taken
-//   if (takes_mla_decode(args, stream)) mla_decode(args, stream);
-// Thread-safe but for set_mla_decoder(), which comes before there are streams.
-
-#include <vector>
+//   if (takes_mla_decode(args, stream)) mla_decode(args, stream);      // else the parts
+// Thread-safe for distinct streams.
 
 #include "ops/activation.h"
 #include "ops/kv_cache.h"
@@ -46,23 +41,9 @@ struct MlaDecodeArgs {
   Activation out;
 };
 
-class MlaDecoder {
- public:
-  virtual ~MlaDecoder() = default;
-  // By shapes and types alone. Of streams of any backend.
-  virtual bool takes(const MlaDecodeArgs& args, const Stream& stream) const = 0;
-  // Needs no scratch.
-  virtual void run(const MlaDecodeArgs& args, Stream& stream) const = 0;
-  // It takes calls of fewer tokens than this, whose tables have room for so many rows at most.
-  virtual LongAttention limit(const Backend& backend) const = 0;
-};
-// For the rest of the process.
-void set_mla_decoder(const MlaDecoder* decoder);
-
+// By shapes, types and settings of the process alone. False on a backend that has only the parts.
 bool takes_mla_decode(const MlaDecodeArgs& args, const Stream& stream);
 // REQUIRES: takes_mla_decode().
 void mla_decode(const MlaDecodeArgs& args, Stream& stream);
-// Where absorbed attention of a backend has other kernels: the backend's own limit, and that of the decoder.
-std::vector<LongAttention> attention_limits(const Backend& backend);
 
 }  // namespace fathom::ops

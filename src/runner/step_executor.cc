@@ -9,7 +9,6 @@
 #include "base/token_mask.h"
 #include "base/trace.h"
 #include "ops/gather_rows.h"
-#include "ops/mla_decode.h"
 #include "ops/step.h"
 
 namespace fathom::runner {
@@ -72,7 +71,7 @@ StepExecutor::StepExecutor(const model::Model& model, const StepExecutorConfig& 
       captured_({.batch_sizes = config.graph_batch_sizes,
                  .drafter = config.drafter,
                  .num_lanes = model.rank().dp->size(),
-                 .long_attention = ops::attention_limits(model.backend()),
+                 .long_attention = model.backend().long_attention,
                  .max_blocks = max_blocks(),
                  .block_tokens = block_tokens_,
                  .max_logit_rows = max_logit_rows_,

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cuda/decode/ops.h"
 #include "ops/head_linear.h"
 #include "ops/mla.h"
+#include "ops/parts_only.h"
 #include "ops/quantize_fp8.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -28,9 +28,6 @@ struct DecodeCase {
 
 class MlaDecodeTest : public ProductTest {
  protected:
-  void SetUp() override { ops::set_mla_decoder(cuda::mla_decoder()); }
-  void TearDown() override { ops::set_mla_decoder(nullptr); }
-
   // What a call reads, and the cache that it writes.
   struct Call {
     DeviceTensor q_a, q_norm, q, w_uk, kv_b, kv_a, kv_norm, table, kv_rows, cache, kv_len, tables;
@@ -185,13 +182,13 @@ TEST_P(MlaDecodeTest, gives_the_bits_of_its_parts) {
   }
 }
 
-TEST_P(MlaDecodeTest, takes_no_call_of_more_tokens_or_rows_or_without_a_decoder) {
+TEST_P(MlaDecodeTest, takes_no_call_of_more_tokens_or_rows_or_of_parts_alone) {
   const Call many = make_call({.kv_len = {7, 7}}), longer = make_call({.kv_len = {2049}});
-  const Call one = make_call({.kv_len = {7}});
   EXPECT_FALSE(ops::takes_mla_decode(many.args, stream()));
   EXPECT_FALSE(ops::takes_mla_decode(longer.args, stream()));
-  ops::set_mla_decoder(nullptr);
-  EXPECT_FALSE(ops::takes_mla_decode(one.args, stream()));
+  const ops::Backend parts = ops::parts_only(backend());
+  EXPECT_EQ(parts.mla_decode.run, nullptr);
+  for (const ops::LongAttention& limit : parts.long_attention) EXPECT_EQ(limit.op, "mla_absorbed");
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include "cuda/attention/choice.h"
 #include "cuda/comm/nccl_ranks.h"
 #include "cuda/comm/peer_ranks.h"
-#include "cuda/decode/ops.h"
 #include "cuda/fusion/chains.h"
 #include "cuda/gemm/large.h"
 #include "cuda/gemm/library.h"
@@ -46,7 +45,6 @@ void hasten_jit() {}
 std::vector<jit::KernelState> jit_states() { return {}; }
 jit::Progress jit_progress() { return {}; }
 ops::ChainRunner* fuse_chains(int64_t) { return nullptr; }
-const ops::MlaDecoder* mla_decoder() { return nullptr; }
 Result<std::string> find_cublaslt() { return Error{ErrorCode::kNotFound, find_gpu().why_not}; }
 void open_cublaslt_soon() {}
 void wait_for_cublaslt() {}

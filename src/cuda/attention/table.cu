@@ -6,7 +6,8 @@ namespace fathom::cuda {
 
 void add_attention(ops::Backend& backend) {
   backend.mla_absorbed = {mla_absorbed, mla_absorbed_scratch};
-  backend.long_attention = {.rows = absorbed::kLongRows, .tokens = absorbed::kStreamItems};
+  backend.long_attention.push_back(
+      {.rows = absorbed::kLongRows, .tokens = absorbed::kStreamItems, .op = "mla_absorbed"});
   backend.mla_expanded = {mla_expanded};
   backend.mla_sparse = {mla_sparse, mla_sparse_scratch};
 }

@@ -14,8 +14,6 @@ using tensor::DType, tensor::Tensor;
 
 constexpr int64_t kMostHeads = 16;
 
-bool is_cuda(const ops::Backend& backend) { return backend.name == "cuda"; }
-
 bool is_aligned(const Tensor& tensor) {
   return reinterpret_cast<uintptr_t>(tensor.data()) % 16 == 0;
 }
@@ -120,26 +118,16 @@ DecodeParams params_of(const ops::MlaDecodeArgs& args, const ops::Stream& stream
   return p;
 }
 
-class Decoder : public ops::MlaDecoder {
- public:
-  bool takes(const ops::MlaDecodeArgs& args, const ops::Stream& stream) const override;
-  void run(const ops::MlaDecodeArgs& args, ops::Stream& stream) const override;
-  ops::LongAttention limit(const ops::Backend& backend) const override {
-    if (!is_cuda(backend)) return {};
-    return {.rows = decode::kMostRows, .tokens = decode::kMostTokens + 1};
-  }
-};
-
-bool Decoder::takes(const ops::MlaDecodeArgs& args, const ops::Stream& stream) const {
+bool takes(const ops::MlaDecodeArgs& args, const ops::Stream& stream) {
   const int64_t tokens = args.kv_len.dim(0), heads = args.w_uk.data.dim(0);
-  return is_cuda(stream.backend()) && takes_tuned_attention() && tokens <= decode::kMostTokens &&
-         heads <= kMostHeads && heads % decode::kHeads == 0 && divides_heads_alike(heads) &&
+  return takes_tuned_attention() && tokens <= decode::kMostTokens && heads <= kMostHeads &&
+         heads % decode::kHeads == 0 && divides_heads_alike(heads) &&
          takes_weight(args.w_uk, decode::kLatent, decode::kHead) &&
          takes_weight(args.w_uv, decode::kHead, decode::kLatent) && takes_cache(args) &&
          takes_queries(args, stream);
 }
 
-void Decoder::run(const ops::MlaDecodeArgs& args, ops::Stream& stream) const {
+void run(const ops::MlaDecodeArgs& args, ops::Stream& stream) {
   const DecodeParams p = params_of(args, stream);
   const LaunchShape shape{
       .grid = dim3(static_cast<unsigned>(p.heads / decode::kHeads * decode::kCluster),
@@ -153,9 +141,13 @@ void Decoder::run(const ops::MlaDecodeArgs& args, ops::Stream& stream) const {
 
 }  // namespace
 
-const ops::MlaDecoder* mla_decoder() {
-  static const Decoder decoder;
-  return &decoder;
+void add_decode(ops::Backend& backend) {
+  backend.mla_decode = {.run = run,
+                        .max_tokens = decode::kMostTokens,
+                        .takes = takes,
+                        .lacks = {DType::kF32, DType::kF8E4M3}};
+  backend.long_attention.push_back(
+      {.rows = decode::kMostRows, .tokens = decode::kMostTokens + 1, .op = "mla_decode"});
 }
 
 }  // namespace fathom::cuda

@@ -1,0 +1,117 @@
+// A model whose steps of decodes go through mla_decode: one that runs the parts, so that the bits must be those of a
+// model without it.
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "cpu/reference/reference_backend.h"
+#include "cpu/stream.h"
+#include "ops/device_buffer.h"
+#include "ops/head_linear.h"
+#include "ops/mla.h"
+#include "ops/mla_decode.h"
+#include "ops/quantize_fp8.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "tensor/arena.h"
+#include "tests/backends.h"
+#include "tests/model/step_harness.h"
+#include "tests/source_tree.h"
+
+namespace fathom::model {
+namespace {
+
+using tensor::DType, tensor::Tensor;
+
+int num_calls = 0;
+
+// Of CPUs: activations in float32 in memory of the host.
+void run_parts(const ops::MlaDecodeArgs& args, ops::Stream& stream) {
+  ++num_calls;
+  const Tensor &uk = args.w_uk.data, &uv = args.w_uv.data;
+  const int64_t tokens = args.kv_len.dim(0), heads = uk.dim(0), nope = uk.dim(2);
+  const int64_t qk = nope + args.rows.table.dim(1);
+  const ops::DeviceBuffer memory = *ops::DeviceBuffer::allocate(stream.backend(), 1 << 22);
+  tensor::Arena arena = memory.arena();
+  const auto rows = [&](int64_t dim) { return arena.allocate(DType::kF32, {tokens, heads, dim}); };
+  const Tensor q = rows(qk), q_latent = rows(uk.dim(1)), latent = rows(uk.dim(1));
+  const Tensor out = args.out.is_quantised() ? rows(uv.dim(1)) : args.out.values;
+  const Tensor starts = arena.allocate(DType::kI32, {tokens + 1});
+  std::iota(starts.as<int32_t>(), starts.as<int32_t>() + tokens + 1, 0);
+  if (args.q_a.is_null()) {
+    std::copy_n(args.q.as<float>(), args.q.num_elements(), q.as<float>());
+  } else {
+    const Tensor normed = arena.allocate(DType::kF32, {tokens, args.q_a.dim(1)});
+    ops::rms_norm(
+        {.x = args.q_a, .weight = args.q_norm, .eps = args.q_eps, .residual = {}, .out = normed},
+        stream);
+    ops::linear({.x = normed, .weight = args.q_b, .out = q.reshape({tokens, heads * qk})}, stream);
+  }
+  ops::kv_append(args.rows, stream);
+  ops::rope({.x = q.slice(2, nope, qk), .table = args.rows.table}, stream);
+  ops::head_linear({.x = q.slice(2, 0, nope), .weight = args.w_uk, .out = q_latent}, stream);
+  ops::mla_absorbed({.q_latent = q_latent,
+                     .q_rope = q.slice(2, nope, qk),
+                     .cache = args.rows.cache,
+                     .query_start = starts,
+                     .kv_len = args.kv_len,
+                     .block_tables = args.block_tables,
+                     .tree_mask = {},
+                     .plan = {},
+                     .scale = args.scale,
+                     .out = latent},
+                    stream);
+  ops::head_linear({.x = latent, .weight = args.w_uv, .out = out}, stream);
+  if (args.out.is_quantised())
+    ops::quantize_fp8({.x = out.reshape({tokens, heads * uv.dim(1)}),
+                       .q = args.out.values,
+                       .scale = args.out.scale},
+                      stream);
+}
+
+// The reference with mla_decode for all decodes.
+const ops::Backend& whole_backend() {
+  static const ops::Backend backend = [] {
+    ops::Backend table = cpu::reference_backend();
+    table.mla_decode = {.run = run_parts};
+    table.make_stream = [](const ops::StreamConfig&) -> std::unique_ptr<ops::Stream> {
+      return std::make_unique<cpu::CpuStream>(whole_backend());
+    };
+    return table;
+  }();
+  return backend;
+}
+
+// Logits of two prompts and of some steps that decode both.
+std::vector<std::vector<float>> answers(const LoadedModel& loaded) {
+  StepHarness harness(loaded, {});
+  const int first = harness.add_sequence(), second = harness.add_sequence();
+  std::vector<SliceOutput> out = harness.step(
+      {{.sequence = first, .tokens = {5, 17, 260, 31}}, {.sequence = second, .tokens = {77, 3}}});
+  std::vector<std::vector<float>> rows = {out[0].logits.back(), out[1].logits.back()};
+  for (int step = 0; step < 3; ++step) {
+    out = harness.step({{.sequence = first, .tokens = {argmax(rows[rows.size() - 2])}},
+                        {.sequence = second, .tokens = {argmax(rows.back())}}});
+    for (const SliceOutput& slice : out) rows.push_back(slice.logits.back());
+  }
+  return rows;
+}
+
+TEST(MlaDecode, of_the_parts_changes_no_bit_of_a_model) {
+  for (const bool dequantise : {false, true}) {
+    ModelOptions options;
+    options.dequantize = dequantise;
+    const std::string path = source_path("models/demo");
+    const LoadedModel loaded(path, options, whole_backend()),
+        parts(path, options, cpu::reference_backend());
+    num_calls = 0;
+    const std::vector<std::vector<float>> actual = answers(loaded);
+    EXPECT_EQ(num_calls, 3 * loaded.model().config().num_hidden_layers);
+    EXPECT_EQ(actual, answers(parts)) << (dequantise ? "bf16" : "fp8");
+  }
+}
+
+}  // namespace
+}  // namespace fathom::model
