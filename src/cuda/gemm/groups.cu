@@ -6,8 +6,9 @@
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/runtime/launch.cuh"
 
-// A counting sort in three small kernels, bound by latency: count per chunk of pairs, place the experts' rows, give
-// each pair its row. Where in its expert's rows a pair lands may differ between runs; no result depends on it.
+// A counting sort, bound by latency: count per chunk of pairs, place the experts' rows, give each pair its row. Three
+// small kernels, or one for one chunk. Where in its expert's rows a pair lands may differ between runs; no result
+// depends on it.
 
 namespace fathom::cuda {
 namespace {
@@ -28,19 +29,25 @@ __device__ __forceinline__ int expert_of_pair(const SortParams& p, int pair) {
   return id >= 0 ? id - p.first_expert : -1;
 }
 
-// Grid: chunks of pairs. Shared memory: a counter per expert.
-__global__ void __launch_bounds__(kThreads) count_kernel(const __grid_constant__ SortParams p) {
-  extern __shared__ int counts[];
-  let_next_start();
-  for (int e = threadIdx.x; e < p.experts; e += kThreads) counts[e] = 0;
+// The pairs of a chunk by expert, into shared memory. Waits for the kernel before.
+__device__ __forceinline__ void count_chunk(const SortParams& p, int chunk, int* counts) {
+  const int threads = static_cast<int>(blockDim.x);
+  for (int e = threadIdx.x; e < p.experts; e += threads) counts[e] = 0;
   wait_for_previous();
   __syncthreads();
-  const int begin = blockIdx.x * kChunk, end = min(begin + kChunk, p.pairs);
-  for (int pair = begin + threadIdx.x; pair < end; pair += kThreads) {
+  const int begin = chunk * kChunk, end = min(begin + kChunk, p.pairs);
+  for (int pair = begin + threadIdx.x; pair < end; pair += threads) {
     const int expert = expert_of_pair(p, pair);
     if (expert >= 0 && expert < p.experts) atomicAdd(&counts[expert], 1);
   }
   __syncthreads();
+}
+
+// Grid: chunks of pairs. Shared memory: a counter per expert.
+__global__ void __launch_bounds__(kThreads) count_kernel(const __grid_constant__ SortParams p) {
+  extern __shared__ int counts[];
+  let_next_start();
+  count_chunk(p, static_cast<int>(blockIdx.x), counts);
   int* const out = p.groups.starts + static_cast<int64_t>(blockIdx.x) * p.experts;
   for (int e = threadIdx.x; e < p.experts; e += kThreads) out[e] = counts[e];
 }
@@ -81,9 +88,23 @@ __device__ __forceinline__ void list_tiles(const GroupTiles& list, int columns, 
   if (expert == experts - 1) *list.count = first + tiles;
 }
 
+// Lists the tiles of an expert with so many pairs and returns its first row; a thread per expert, and any more.
+__device__ __forceinline__ int plan_expert(const SortParams& p, int e, int total) {
+  __shared__ int warp_sums[kMaxGroups / 32];
+  const int units = (total + kGroupAlignment - 1) / kGroupAlignment;
+  const int row = sum_before(units, warp_sums) * kGroupAlignment;
+  if (p.tile_rows == kFewTileRows) {
+    list_tiles<kFewTileRows>(p.groups.tiles, 1, e, p.experts, row, total);
+  } else {
+    list_tiles<kGroupTileRows>(p.groups.tiles, 1, e, p.experts, row, total);
+    list_tiles<kGatheredTileRows>(p.groups.gathered_tiles, p.gathered_columns, e, p.experts, row,
+                                  total);
+  }
+  return row;
+}
+
 // One block, a thread per expert: counts become the rows where the pairs of a chunk begin.
 __global__ void __launch_bounds__(kMaxGroups) plan_kernel(const __grid_constant__ SortParams p) {
-  __shared__ int warp_sums[kMaxGroups / 32];
   let_next_start();
   wait_for_previous();
   const int e = static_cast<int>(threadIdx.x);
@@ -95,15 +116,7 @@ __global__ void __launch_bounds__(kMaxGroups) plan_kernel(const __grid_constant_
     for (int chunk = 0; chunk < p.chunks; ++chunk)
       total += counts[static_cast<int64_t>(chunk) * p.experts];
   }
-  const int units = (total + kGroupAlignment - 1) / kGroupAlignment;
-  int row = sum_before(units, warp_sums) * kGroupAlignment;
-  if (p.tile_rows == kFewTileRows) {
-    list_tiles<kFewTileRows>(p.groups.tiles, 1, e, p.experts, row, total);
-  } else {
-    list_tiles<kGroupTileRows>(p.groups.tiles, 1, e, p.experts, row, total);
-  }
-  list_tiles<kGatheredTileRows>(p.groups.gathered_tiles, p.gathered_columns, e, p.experts, row,
-                                total);
+  int row = plan_expert(p, e, total);
   if (!is_expert) return;
   for (int begin = 0; begin < p.chunks; begin += 8) {
     int count[8];
@@ -118,16 +131,10 @@ __global__ void __launch_bounds__(kMaxGroups) plan_kernel(const __grid_constant_
   }
 }
 
-// Grid: chunks of pairs. Shared memory: the next row per expert.
-__global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__ SortParams p) {
-  extern __shared__ int rows[];
-  let_next_start();
-  wait_for_previous();
-  const int* const starts = p.groups.starts + static_cast<int64_t>(blockIdx.x) * p.experts;
-  for (int e = threadIdx.x; e < p.experts; e += kThreads) rows[e] = starts[e];
-  __syncthreads();
-  const int begin = blockIdx.x * kChunk, end = min(begin + kChunk, p.pairs);
-  for (int pair = begin + threadIdx.x; pair < end; pair += kThreads) {
+// Gives each pair of a chunk its row; `rows`, in shared memory, has the next one of each expert.
+__device__ __forceinline__ void place_chunk(const SortParams& p, int chunk, int* rows) {
+  const int begin = chunk * kChunk, end = min(begin + kChunk, p.pairs);
+  for (int pair = begin + threadIdx.x; pair < end; pair += static_cast<int>(blockDim.x)) {
     const int expert = expert_of_pair(p, pair);
     int row = -1;
     if (expert >= 0 && expert < p.experts) {
@@ -136,6 +143,30 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__
     }
     p.groups.row_of_pair[pair] = row;
   }
+}
+
+// Grid: chunks of pairs. Shared memory: the next row per expert.
+__global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__ SortParams p) {
+  extern __shared__ int rows[];
+  let_next_start();
+  wait_for_previous();
+  const int* const starts = p.groups.starts + static_cast<int64_t>(blockIdx.x) * p.experts;
+  for (int e = threadIdx.x; e < p.experts; e += kThreads) rows[e] = starts[e];
+  __syncthreads();
+  place_chunk(p, static_cast<int>(blockIdx.x), rows);
+}
+
+// One chunk, by one block of a thread per expert or more. Shared memory: a counter per expert, then its next row.
+__global__ void __launch_bounds__(kMaxGroups)
+    sort_chunk_kernel(const __grid_constant__ SortParams p) {
+  extern __shared__ int rows[];
+  let_next_start();
+  count_chunk(p, 0, rows);
+  const int e = static_cast<int>(threadIdx.x);
+  const int first = plan_expert(p, e, e < p.experts ? rows[e] : 0);
+  if (e < p.experts) rows[e] = first;
+  __syncthreads();
+  place_chunk(p, 0, rows);
 }
 
 }  // namespace
@@ -166,6 +197,11 @@ void sort_pairs(const GroupSizes& sizes, const int32_t* ids, const Groups& group
   const auto chunks = static_cast<unsigned>(num_chunks(sizes));
   const int shared_bytes = static_cast<int>(sizes.experts) * 4;
   const auto plan_threads = num_tiles(sizes.experts, 32) * 32;
+  if (chunks == 1)
+    return launch(
+        sort_chunk_kernel,
+        {.block = std::max(plan_threads, unsigned{kThreads}), .shared_bytes = shared_bytes}, stream,
+        params);
   launch(count_kernel, {.grid = chunks, .block = kThreads, .shared_bytes = shared_bytes}, stream,
          params);
   launch(plan_kernel, {.grid = 1, .block = plan_threads}, stream, params);
