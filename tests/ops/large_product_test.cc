@@ -383,23 +383,26 @@ TEST_P(LargeProductTest, experts_of_few_rows_have_the_bits_of_many) {
   const DeviceTensor ids = upload(repeated(random_ids(random, c), c.tokens));
   const DeviceTensor weights = upload(
       repeated(random.uniform(DType::kF32, {kPeriod, c.num_experts_per_tok}, 0.1, 1), c.tokens));
-  const DeviceWeight gate_up = upload_weight(
-      ref::random_weight(random, DType::kF8E4M3, {c.experts, 2, c.inter, c.hidden_size}));
-  const DeviceWeight down = upload_weight(
-      ref::random_weight(random, DType::kF8E4M3, {c.experts, c.hidden_size, c.inter}));
-  const auto run = [&](int64_t tokens) {
-    const DeviceTensor out = empty(act(), {tokens, c.hidden_size});
-    EXPECT_TRUE(experts({.x = x.view().slice(0, 0, tokens),
-                         .ids = ids.view().slice(0, 0, tokens),
-                         .weights = weights.view().slice(0, 0, tokens),
-                         .gate_up = gate_up.view(),
-                         .down = down.view(),
-                         .out = out.view()}));
-    return bytes(out.view().slice(0, tokens - kPeriod, tokens));
-  };
-  const std::vector<uint8_t> few = run(kPeriod);
-  EXPECT_EQ(run(4 * kPeriod), few);
-  EXPECT_EQ(run(c.tokens), few);
+  for (const DType dtype : {DType::kF8E4M3, DType::kBf16}) {
+    SCOPED_TRACE(tensor::dtype_name(dtype));
+    const DeviceWeight gate_up =
+        upload_weight(ref::random_weight(random, dtype, {c.experts, 2, c.inter, c.hidden_size}));
+    const DeviceWeight down =
+        upload_weight(ref::random_weight(random, dtype, {c.experts, c.hidden_size, c.inter}));
+    const auto run = [&](int64_t tokens) {
+      const DeviceTensor out = empty(act(), {tokens, c.hidden_size});
+      EXPECT_TRUE(experts({.x = x.view().slice(0, 0, tokens),
+                           .ids = ids.view().slice(0, 0, tokens),
+                           .weights = weights.view().slice(0, 0, tokens),
+                           .gate_up = gate_up.view(),
+                           .down = down.view(),
+                           .out = out.view()}));
+      return bytes(out.view().slice(0, tokens - kPeriod, tokens));
+    };
+    const std::vector<uint8_t> few = run(kPeriod);
+    EXPECT_EQ(run(4 * kPeriod), few);
+    EXPECT_EQ(run(c.tokens), few);
+  }
 }
 
 TEST_P(LargeProductTest, experts_can_be_captured_and_give_the_same_bits_again) {

@@ -6,6 +6,7 @@
 #include "cuda/gemm/choice.h"
 #include "cuda/gemm/cublaslt.h"
 #include "cuda/gemm/few_rows.h"
+#include "cuda/gemm/few_rows_bf16.h"
 #include "cuda/gemm/groups.cuh"
 #include "cuda/gemm/product.cuh"
 #include "cuda/gemm/quantize_rows.h"
@@ -261,7 +262,8 @@ struct ExpertSizes {
 ExpertSizes sizes_of(const ops::MoeExpertsArgs& args) {
   const int64_t inter = ops::row_values(args.down.data), hidden_size = args.down.data.dim(1);
   const Stored weight = stored_as(args.down);
-  const bool may_have_few = takes_few_rows(weight, inter, hidden_size);
+  const bool may_have_few =
+      takes_few_rows(weight, inter, hidden_size) || takes_few_rows_bf16(weight, inter, hidden_size);
   const bool has_few = may_have_few && args.ids.dim(0) <= kFewRowsTokens;
   return {.groups = {.tokens = args.ids.dim(0),
                      .num_experts_per_tok = args.ids.dim(1),
@@ -293,7 +295,7 @@ ExpertScratch carve(const ExpertSizes& s, bool quantises_x, DeviceArena& arena) 
   if (takes_quantised(s.weight))
     scratch.h_scale = arena.take<float>(rows * num_row_scales(s.weight, s.inter));
   if (s.quantises_whole_rows()) scratch.h_f32 = arena.take<float>(rows * s.inter);
-  if (s.takes_few_rows) {
+  if (s.takes_few_rows && takes_quantised(s.weight)) {
     GroupSizes few = s.groups;  // this call may have many rows, but a smaller one has few
     few.tokens = std::min(few.tokens, kFewRowsTokens);
     scratch.h_f32 = arena.take<float>(few.max_rows() * s.inter);
@@ -372,6 +374,34 @@ void run_few_gate_up(const ops::MoeExpertsArgs& args, const ExpertSizes& s,
   quantise_h(s, scratch, stream);
 }
 
+// Gate and up, then down, of bf16.
+void run_few_bf16(const ops::MoeExpertsArgs& args, const ExpertSizes& s,
+                  const ExpertScratch& scratch, ops::Stream& stream) {
+  const auto* const x = static_cast<const Bf16*>(args.x.values.data());
+  const auto* const h = static_cast<const Bf16*>(scratch.h);
+  few_rows_bf16({.x = x,
+                 .x_rows = s.groups.tokens,
+                 .x_stride = args.x.values.stride(0),
+                 .k = s.hidden_size,
+                 .weight = static_cast<const Bf16*>(args.gate_up.data.data()),
+                 .experts = s.groups.experts,
+                 .n = s.inter,
+                 .tiles = scratch.groups.tiles,
+                 .token_of_row = scratch.groups.token_of_row,
+                 .out = static_cast<Bf16*>(scratch.h)},
+                stream);
+  few_rows_bf16({.x = h,
+                 .x_rows = s.groups.max_rows(),
+                 .x_stride = s.inter,
+                 .k = s.inter,
+                 .weight = static_cast<const Bf16*>(args.down.data.data()),
+                 .experts = s.groups.experts,
+                 .n = s.hidden_size,
+                 .tiles = scratch.groups.tiles,
+                 .out = scratch.y},
+                stream);
+}
+
 void run_down(const ops::MoeExpertsArgs& args, const ExpertSizes& s, const ExpertScratch& scratch,
               ops::Stream& stream) {
   ProductArgs down =
@@ -414,12 +444,13 @@ bool large_moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream) {
   DeviceArena arena(stream.scratch());
   const ExpertScratch scratch = carve(s, quantises(args.x, s.weight), arena);
   sort_pairs(s.groups, args.ids.as<int32_t>(), scratch.groups, stream);
-  if (s.has_few_rows()) {
-    run_few_gate_up(args, s, scratch, stream);
+  if (s.has_few_rows() && s.weight == Stored::kBf16) {
+    run_few_bf16(args, s, scratch, stream);
   } else {
-    run_gate_up(args, s, scratch, stream);
+    s.has_few_rows() ? run_few_gate_up(args, s, scratch, stream)
+                     : run_gate_up(args, s, scratch, stream);
+    run_down(args, s, scratch, stream);
   }
-  run_down(args, s, scratch, stream);
   combine_rows({.y = scratch.y,
                 .weights = args.weights.as<float>(),
                 .row_of_pair = scratch.groups.row_of_pair,

@@ -1,0 +1,316 @@
+#include "cuda/gemm/few_rows_bf16.h"
+
+#include "cuda/device/convert.cuh"
+#include "cuda/gemm/activation.cuh"
+#include "cuda/gemm/tensor_map.h"
+#include "cuda/mma/warpgroup.cuh"
+#include "cuda/ptx/barrier.cuh"
+#include "cuda/ptx/copy.cuh"
+#include "cuda/ptx/pdl.cuh"
+#include "cuda/ptx/shared.cuh"
+#include "cuda/ptx/tensor_copy.cuh"
+#include "cuda/runtime/driver.h"
+#include "cuda/runtime/launch.cuh"
+
+// Persistent, warp-specialised: one warp loads by TMA, two warpgroups multiply (wgmma) with the weights as the
+// instruction's 64 rows and tokens as its columns. Bound by memory: each expert's weights are read once.
+//
+// A task is a tile of rows and 128 rows of the weight: of down as they lie, of gate and up eight rows of each in turn,
+// so that both of a column are one thread's. A stage is 64 channels. k rises, as in product_kernel.cuh.
+//
+// Grid: all multiprocessors, over tasks in turn. Shared memory: stages of 24 KB, of which 16 are weights.
+
+namespace fathom::cuda {
+namespace {
+
+using tensor::Bf16;
+
+constexpr int kWeightRows = 128, kGroupRows = 8, kGroups = kWeightRows / kGroupRows;
+constexpr int kMultiplyingThreads = 256, kFewThreads = kMultiplyingThreads + 32;
+// Columns of out that a task makes.
+template <bool kGated>
+constexpr int kTaskColumns = kGated ? kWeightRows / 2 : kWeightRows;
+constexpr int kChannels = 64, kRowBytes = kChannels * 2;  // of a stage
+
+struct FewRowsShared {
+  static constexpr int kStages = 9;
+  struct Stage {
+    uint8_t weights[kWeightRows][kRowBytes];
+    uint8_t tokens[kFewTileRows][kRowBytes];
+  };
+  Stage stages[kStages];
+  uint64_t full[kStages], empty[kStages];
+};
+static_assert(sizeof(FewRowsShared) <= (227 << 10));
+
+struct FewRowsParams {
+  CUtensorMap weight;  // gate_up_map() or down_map()
+  CUtensorMap x;       // down: boxes of kGroupAlignment rows
+  const char* rows;    // gate and up
+  int64_t row_bytes;
+  GroupTiles tiles;
+  const int* token_of_row;
+  Bf16* out;
+  int steps, n, columns;  // of 64 channels; tasks beside each other
+};
+
+// A role's place among tasks and stages.
+struct FewRowsRing {
+  FewRowsShared& shared;
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ uint32_t full() const { return shared_address(&shared.full[stage]); }
+  __device__ uint32_t empty() const { return shared_address(&shared.empty[stage]); }
+  __device__ FewRowsShared::Stage& operator*() const { return shared.stages[stage]; }
+  __device__ void advance() {
+    if (++stage < FewRowsShared::kStages) return;
+    stage = 0;
+    parity ^= 1;
+  }
+};
+
+template <class Take>
+__device__ __forceinline__ void for_each_task(const FewRowsParams& p, const Take& take) {
+  const int tasks = *p.tiles.count * p.columns;
+  for (int task = static_cast<int>(blockIdx.x); task < tasks; task += static_cast<int>(gridDim.x))
+    take(p.tiles.tiles[task / p.columns], task % p.columns);
+}
+
+// The warp that loads: one lane the weights, by TMA. Of down it also loads the rows, which lie behind each other; of
+// gate and up all lanes copy them 16 bytes at a time, because the copy engine takes too long for boxes of a row.
+template <bool kGated>
+class Loader {
+ public:
+  __device__ __forceinline__ Loader(const FewRowsParams& params, FewRowsShared& shared)
+      : p_(params), shared_(shared) {}
+
+  // What no kernel before writes, before the wait for it: the first weights of down.
+  __device__ __forceinline__ void load_early() {
+    FewRowsRing ring{shared_};
+    for_each_task(p_, [&](const GroupTile& tile, int column) {
+      for (int k = 0; k < p_.steps && early_ < FewRowsShared::kStages;
+           ++k, ring.advance(), ++early_)
+        if (lane_ == 0) load_weights(ring, tile, column, k);
+    });
+  }
+  __device__ __forceinline__ void load() {
+    FewRowsRing ring{shared_};
+    for_each_task(p_, [&](const GroupTile& tile, int column) {
+      if constexpr (kGated) find_rows(tile);
+      for (int k = 0; k < p_.steps; ++k, ring.advance()) {
+        if (early_ > 0) {
+          --early_;
+        } else {
+          barrier_wait(ring.empty(), ring.parity ^ 1);
+          if (lane_ == 0) load_weights(ring, tile, column, k);
+        }
+        if constexpr (kGated) {
+          copy_rows(ring, tile, k);
+        } else if (lane_ == 0) {
+          load_rows(ring, tile, k);
+        }
+      }
+    });
+  }
+
+ private:
+  // Pieces of 16 bytes of a row; rows that the warp copies at a time, and times.
+  static constexpr int kPieces = kRowBytes / 16, kRowsApart = 32 / kPieces;
+  static constexpr int kRows = kFewTileRows / kRowsApart;
+
+  __device__ __forceinline__ static int boxes_of(const GroupTile& tile) {
+    return (tile.num_rows + kGroupAlignment - 1) / kGroupAlignment;
+  }
+  __device__ __forceinline__ void load_weights(const FewRowsRing& ring, const GroupTile& tile,
+                                               int column, int k) const {
+    const int rows = kGated ? 0 : boxes_of(tile) * kGroupAlignment;
+    barrier_expect(ring.full(), sizeof((*ring).weights) + static_cast<uint32_t>(rows) * kRowBytes);
+    const uint32_t to = shared_address((*ring).weights);
+    if constexpr (kGated) {
+      load_tile(&p_.weight, to, ring.full(),
+                {k * kChannels, 0, 0, column * (kGroups / 2), tile.group});
+    } else {
+      load_tile(&p_.weight, to, ring.full(), k * kChannels,
+                tile.group * p_.n + column * kWeightRows);
+    }
+  }
+  __device__ __forceinline__ void load_rows(const FewRowsRing& ring, const GroupTile& tile,
+                                            int k) const {
+    for (int row = 0; row < tile.num_rows; row += kGroupAlignment)
+      load_tile(&p_.x, shared_address((*ring).tokens[row]), ring.full(), k * kChannels,
+                tile.row + row);
+  }
+  __device__ __forceinline__ void find_rows(const GroupTile& tile) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int row = i * kRowsApart + lane_ / kPieces;
+      from_[i] = row < tile.num_rows ? p_.token_of_row[tile.row + row] : -1;
+    }
+  }
+  // Swizzled as the copy engine does.
+  __device__ __forceinline__ void copy_rows(const FewRowsRing& ring, const GroupTile& tile,
+                                            int k) const {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      if (i * kRowsApart >= tile.num_rows) break;
+      const int row = i * kRowsApart + lane_ / kPieces, piece = lane_ % kPieces;
+      if (from_[i] >= 0)
+        copy_async_16(shared_address((*ring).tokens[row]) + (piece ^ row % 8) * 16,
+                      p_.rows + from_[i] * p_.row_bytes + k * kRowBytes + piece * 16, true);
+    }
+    barrier_arrive_after_copies(ring.full());
+  }
+
+  const FewRowsParams& p_;
+  FewRowsShared& shared_;
+  int lane_ = static_cast<int>(threadIdx.x) % 32;
+  int early_ = 0;  // stages whose weights are under way
+  int from_[kRows] = {};
+};
+
+// This lane has column `at` of two neighbouring rows of out, and another lane the column beside it: each stores both
+// columns of one row.
+__device__ __forceinline__ void store_two(const FewRowsParams& p, const GroupTile& tile, int row,
+                                          int at, float first, float second) {
+  const bool odd = at % 2 != 0;
+  const float other = __shfl_xor_sync(0xffffffffu, odd ? first : second, 4);
+  const int mine = row + (odd ? 1 : 0);
+  if (mine < tile.num_rows)
+    *reinterpret_cast<uint32_t*>(p.out + (int64_t{tile.row} + mine) * p.n + at / 2 * 2) =
+        odd ? floats_to_bf16x2(other, second) : floats_to_bf16x2(first, other);
+}
+
+// Up to kTokens rows.
+template <bool kGated, int kTokens>
+__device__ __forceinline__ void multiply_task(const FewRowsParams& p, FewRowsRing& ring,
+                                              const GroupTile& tile, int column) {
+  constexpr int kSums = kTokens / 2;  // of a thread
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  float sums[kSums];
+  for (int k = 0; k < p.steps; ++k, ring.advance()) {
+    barrier_wait(ring.full(), ring.parity);
+    if constexpr (kGated) show_to_engines();  // what threads copied
+    const uint32_t a = descriptor_word(shared_address((*ring).weights[warp / 4 * 64]));
+    const uint32_t b = descriptor_word(shared_address((*ring).tokens));
+    mma_begin(sums);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      mma(sums, descriptor(a + i * kStepOfK), descriptor(b + i * kStepOfK), k > 0 || i > 0, Bf16{});
+    mma_commit();
+    mma_wait<0>(sums);
+    if (lane == 0) barrier_arrive(ring.empty());
+  }
+  const int at = column * kTaskColumns<kGated> + warp * (kTaskColumns<kGated> / 8) + lane / 4;
+#pragma unroll
+  for (int i = 0; i < kSums; i += 4) {
+    const int row = i * 2 + lane % 4 * 2;
+    if constexpr (kGated) {
+      store_two(p, tile, row, at, silu_mul(sums[i], sums[i + 2]),
+                silu_mul(sums[i + 1], sums[i + 3]));
+    } else {
+      store_two(p, tile, row, at, sums[i], sums[i + 1]);
+      store_two(p, tile, row, at + kGroupRows, sums[i + 2], sums[i + 3]);
+    }
+  }
+}
+
+// Before the wait down reads the tiles, which were made before gate and up began, and weights.
+template <bool kGated>
+__global__ void __launch_bounds__(kFewThreads, 1)
+    few_rows_bf16_kernel(const __grid_constant__ FewRowsParams p) {
+  extern __shared__ __align__(1024) uint8_t shared_bytes[];
+  FewRowsShared& shared = *reinterpret_cast<FewRowsShared*>(shared_bytes);
+  if (threadIdx.x == 0) {
+    prefetch_map(&p.weight), prefetch_map(&p.x);
+    for (int i = 0; i < FewRowsShared::kStages; ++i) {
+      barrier_init(shared_address(&shared.full[i]), kGated ? 1 + 32 : 1);
+      barrier_init(shared_address(&shared.empty[i]), kMultiplyingThreads / 32);
+    }
+    barriers_are_ready();
+  }
+  __syncthreads();
+  if (threadIdx.x >= kMultiplyingThreads) {
+    Loader<kGated> loader(p, shared);
+    if constexpr (!kGated) loader.load_early();
+    wait_for_previous();
+    let_next_start();
+    return loader.load();
+  }
+  wait_for_previous();
+  let_next_start();
+  FewRowsRing ring{shared};
+  for_each_task(p, [&](const GroupTile& tile, int column) {
+    if (tile.num_rows <= 16) return multiply_task<kGated, 16>(p, ring, tile, column);
+    if (tile.num_rows <= 32) return multiply_task<kGated, 32>(p, ring, tile, column);
+    multiply_task<kGated, 64>(p, ring, tile, column);
+  });
+}
+
+// Experts, groups of rows, gate and up, rows, channels: a box has kGroups / 2 groups of gate and of up, in turn.
+CUtensorMap gate_up_map(const FewRowsBf16Args& args) {
+  static const auto encode =
+      driver_function<decltype(&cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
+  const auto channels = static_cast<cuuint64_t>(args.k), row = channels * sizeof(Bf16);
+  const auto n = static_cast<cuuint64_t>(args.n);
+  const cuuint64_t sizes[5] = {channels, kGroupRows, 2, n / kGroupRows,
+                               static_cast<cuuint64_t>(args.experts)};
+  const cuuint64_t bytes[4] = {row, n * row, kGroupRows * row, 2 * n * row};
+  const cuuint32_t box[5] = {kChannels, kGroupRows, 2, kGroups / 2, 1}, steps[5] = {1, 1, 1, 1, 1};
+  CUtensorMap map;
+  const CUresult result =
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, const_cast<Bf16*>(args.weight), sizes,
+             bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  FATHOM_CHECK(result == CUDA_SUCCESS, "no tensor map of " << args.experts << " experts of "
+                                                           << args.n << " x " << args.k
+                                                           << ": error " << result);
+  return map;
+}
+
+// Boxes of 128 rows as they lie.
+CUtensorMap down_map(const FewRowsBf16Args& args) {
+  return tensor_map({.data = args.weight,
+                     .dtype = tensor::DType::kBf16,
+                     .rows = args.experts * args.n,
+                     .columns = args.k,
+                     .stride = args.k},
+                    kWeightRows);
+}
+
+template <bool kGated>
+void run_few_rows_bf16(const FewRowsBf16Args& args, ops::Stream& stream) {
+  const FewRowsParams params{.weight = kGated ? gate_up_map(args) : down_map(args),
+                             .x = tensor_map({.data = args.x,
+                                              .dtype = tensor::DType::kBf16,
+                                              .rows = args.x_rows,
+                                              .columns = args.k,
+                                              .stride = args.x_stride},
+                                             kGroupAlignment),
+                             .rows = reinterpret_cast<const char*>(args.x),
+                             .row_bytes = args.x_stride * static_cast<int64_t>(sizeof(Bf16)),
+                             .tiles = args.tiles,
+                             .token_of_row = args.token_of_row,
+                             .out = args.out,
+                             .steps = static_cast<int>(args.k / kChannels),
+                             .n = static_cast<int>(args.n),
+                             .columns = static_cast<int>(args.n / kTaskColumns<kGated>)};
+  launch(few_rows_bf16_kernel<kGated>,
+         {.grid = static_cast<unsigned>(num_multiprocessors()),
+          .block = kFewThreads,
+          .shared_bytes = sizeof(FewRowsShared)},
+         stream, params);
+}
+
+}  // namespace
+
+bool takes_few_rows_bf16(Stored weight, int64_t inter, int64_t hidden_size) {
+  return weight == Stored::kBf16 && inter % kChannels == 0 && hidden_size % kWeightRows == 0;
+}
+
+void few_rows_bf16(const FewRowsBf16Args& args, ops::Stream& stream) {
+  args.token_of_row != nullptr ? run_few_rows_bf16<true>(args, stream)
+                               : run_few_rows_bf16<false>(args, stream);
+}
+
+}  // namespace fathom::cuda
