@@ -115,6 +115,8 @@ small_cases=(
 # The longest row is read too often for it.
 unraced_cases=(
   MlaDecodeTest.gives_the_bits_of_its_parts
+  MlaQueryTest.gives_the_bits_of_its_parts
+  HeadLinearQuantizeTest.gives_the_bits_of_its_parts
   MlaSparseTest.attends_to_the_rows_of_the_lists_alone
   MlaSparseTest.with_all_rows_gives_the_bits_of_absorbed_attention
   TopRowsTest.choose_from_the_longest_row

@@ -1,6 +1,5 @@
 #include "layers/dsa.h"
 
-#include "ops/chain.h"
 #include "ops/index.h"
 
 namespace fathom::layers {
@@ -13,14 +12,13 @@ Dsa::Dsa(const std::string& prefix, const config::ModelConfig& config, WeightBui
       indexer_(prefix + "indexer.", config, builder, mla_.beside_q_a()) {}
 
 void Dsa::forward(const NormedRows& x, const LayerStep& step, const Tensor& out) const {
-  ops::in_chains(step.stream, [&] {
-    mla_.project_down(x.input(), step);
-    mla_.append_cache(step);
-    mla_.project_queries(step, indexer_.query_product(step));
-  });
+  const bool has_absorbed = mla_.make_queries(x.input(), indexer_.query_product(step), step);
   indexer_.append_and_choose(x.values, step);
   // Before the expanded form, which takes the memory of lists and absorbed queries.
-  for (const TokenRange& range : step.plan.listed) attend_listed(range, step);
+  for (const TokenRange& range : step.plan.listed) {
+    if (!has_absorbed) mla_.absorb(range, step);
+    attend_listed(range, step);
+  }
   mla_.attend_expanded(step);
   mla_.project_out(step, out);
 }
@@ -32,7 +30,7 @@ void Dsa::append_rows(const NormedRows& x, const LayerStep& step) const {
 
 void Dsa::attend_listed(const TokenRange& range, const LayerStep& step) const {
   const IndexBuffers& buffers = step.buffers.index;
-  const AbsorbedTokens tokens = mla_.absorb(range, step);
+  const AbsorbedTokens tokens = mla_.absorbed(range, step);
   ops::mla_sparse({.q_latent = tokens.q_latent,
                    .q_rope = tokens.q_rope,
                    .cache = step.cache,

@@ -42,7 +42,8 @@ struct FusedOps {
   bool rms_norm_quantize = false, silu_mul_quantize = false;
   bool linear_pair = false;         // else two products
   bool moe_experts_shared = false;  // else the shared experts' FFN, then the routed ones
-  bool mla_decode = false;          // of the calls that it takes
+  // Of the calls that they take.
+  bool mla_decode = false, mla_query = false, head_linear_quantize = false;
   bool mla_plan = false;            // else absorbed attention plans in every layer
   bool index_append_query = false;  // of FP8 keys; else keys, then queries
 
@@ -55,6 +56,8 @@ struct FusedOps {
             .linear_pair = has("linear_pair", types.matrix()),
             .moe_experts_shared = !types.int4_experts && has("moe_experts_shared", types.matrix()),
             .mla_decode = backend.mla_decode.run != nullptr,
+            .mla_query = backend.mla_query.run != nullptr,
+            .head_linear_quantize = types.fp8 && has("head_linear_quantize", types.plain),
             .mla_plan = has("mla_plan", backend.act),
             .index_append_query = has("index_append_query", tensor::DType::kF8E4M3)};
   }

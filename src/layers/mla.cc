@@ -25,6 +25,11 @@ ops::Weight derived_f8(WeightBuilder& builder, int64_t heads, int64_t out, int64
                                    {heads, ops::num_scale_blocks(out), ops::num_scale_blocks(in)})};
 }
 
+// Whether no token of the step takes the expanded form.
+bool is_absorbed(const ForwardBatch& batch) {
+  return batch.num_absorbed_tokens == batch.num_tokens();
+}
+
 }  // namespace
 
 Mla::Mla(const std::string& prefix, const config::ModelConfig& config, WeightBuilder& builder,
@@ -88,14 +93,37 @@ void Mla::forward(const NormedRows& x, const LayerStep& step, const Tensor& out)
     ops::mla_decode(*decode, step.stream);
     return project_out(decode->out, step, out);
   }
-  ops::in_chains(step.stream, [&] {
-    project_down(x.input(), step);
-    append_cache(step);
-    project_queries(step);
-  });
-  if (step.batch.num_absorbed_tokens > 0) attend_absorbed(step);
+  const bool has_absorbed = make_queries(x.input(), {}, step);
+  if (step.batch.num_absorbed_tokens > 0) {
+    const TokenRange tokens{.begin = 0, .end = step.batch.num_absorbed_tokens};
+    if (!has_absorbed) absorb(tokens, step);
+    attend_absorbed(tokens, step);
+  }
   attend_expanded(step);
   project_out(step, out);
+}
+
+bool Mla::make_queries(const ops::Activation& x,
+                       const std::optional<ops::LinearPairArgs::Product>& beside,
+                       const LayerStep& step) const {
+  const ops::MlaQueryArgs whole = query_args(step, /*compressed=*/has_q_lora_ && !beside);
+  if (!whole.q_a.is_null() && takes(whole, step)) {
+    compress(x, step);
+    ops::mla_query(whole, step.stream);
+    return true;
+  }
+  const ops::MlaQueryArgs given = query_args(step, /*compressed=*/false);
+  const bool is_one = takes(given, step);
+  ops::in_chains(step.stream, [&] {
+    project_down(x, step);
+    if (!is_one) append_cache(step);
+    project_queries(beside, step);
+    if (is_one) return ops::mla_query(given, step.stream);
+    ops::rope({.x = absorbed({0, step.batch.num_tokens()}, step).q_rope,
+               .table = step.buffers.rope_table},
+              step.stream);
+  });
+  return is_one;
 }
 
 void Mla::append_rows(const NormedRows& x, const LayerStep& step) const {
@@ -103,14 +131,47 @@ void Mla::append_rows(const NormedRows& x, const LayerStep& step) const {
   append_cache(step);
 }
 
+bool Mla::reads_f8(const LayerStep& step) const {
+  return o_proj_.size() == 1 && o_proj_[0].data.dtype() == DType::kF8E4M3 &&
+         !step.buffers.mla.out_f8.is_null();
+}
+
+ops::MlaQueryArgs Mla::query_args(const LayerStep& step, bool compressed) const {
+  const MlaBuffers& buffers = step.buffers.mla;
+  ops::MlaQueryArgs args;
+  args.q = buffers.q;
+  args.w_uk = w_uk_;
+  args.rows = append_args(step);
+  args.q_latent = buffers.q_latent;
+  if (!compressed) return args;
+  args.q_a = buffers.q_a;
+  args.q_norm = q_a_layernorm_.weight;
+  args.q_eps = q_a_layernorm_.eps;
+  args.q_b = q_proj_;
+  return args;
+}
+
+bool Mla::takes(const ops::MlaQueryArgs& args, const LayerStep& step) const {
+  return fused_.mla_query && is_absorbed(step.batch) &&
+         step.stream.backend().mla_query.has(args, step.stream);
+}
+
+ops::HeadLinearQuantizeArgs Mla::out_args(const LayerStep& step) const {
+  return {.x = step.buffers.mla.out_latent, .weight = w_uv_, .out = step.buffers.mla.out_f8};
+}
+
+bool Mla::quantises_out(const LayerStep& step) const {
+  return fused_.head_linear_quantize && is_absorbed(step.batch) && reads_f8(step) &&
+         step.stream.backend().head_linear_quantize.has(out_args(step), step.stream);
+}
+
 std::optional<ops::MlaDecodeArgs> Mla::decode_args(const LayerStep& step) const {
   const ForwardBatch& batch = step.batch;
   const MlaBuffers& buffers = step.buffers.mla;
   const int64_t tokens = batch.num_absorbed_tokens;
   const bool only_decodes =
-      fused_.mla_decode && tokens == batch.num_tokens() && tokens == batch.num_absorbed_sequences;
+      fused_.mla_decode && is_absorbed(batch) && tokens == batch.num_absorbed_sequences;
   if (!only_decodes) return {};
-  const bool reads_f8 = o_proj_.size() == 1 && o_proj_[0].data.dtype() == DType::kF8E4M3;
   ops::MlaDecodeArgs args;
   args.w_uk = w_uk_;
   args.w_uv = w_uv_;
@@ -119,7 +180,7 @@ std::optional<ops::MlaDecodeArgs> Mla::decode_args(const LayerStep& step) const 
   args.block_tables = batch.tables().slice(0, 0, tokens);
   args.scale = softmax_scale_;
   args.out = buffers.out;
-  if (reads_f8 && !buffers.out_f8.is_null()) args.out = buffers.out_f8;
+  if (reads_f8(step)) args.out = buffers.out_f8;
   if (has_q_lora_) {
     args.q_a = buffers.q_a;
     args.q_norm = q_a_layernorm_.weight;
@@ -165,20 +226,16 @@ ops::Activation Mla::compressed_queries(const LayerStep& step) const {
   return fused_.rms_norm_quantize ? buffers.q_a_f8 : ops::Activation(buffers.q_a);
 }
 
-void Mla::project_queries(const LayerStep& step,
-                          const std::optional<ops::LinearPairArgs::Product>& beside) const {
-  const MlaBuffers& buffers = step.buffers.mla;
-  if (has_q_lora_) {
-    const Tensor q = buffers.q.reshape({buffers.q.dim(0), num_heads_ * buffers.q.dim(2)});
-    const ops::Activation x = compressed_queries(step);
-    if (beside) {
-      linear_pair(fused_, {.x = x, .a = {.weight = q_proj_, .out = q}, .b = *beside}, step.stream);
-    } else {
-      ops::linear({.x = x, .weight = q_proj_, .out = q}, step.stream);
-    }
-  }
-  const Tensor q_rope = buffers.q.slice(2, qk_nope_head_dim_, buffers.q.dim(2));
-  ops::rope({.x = q_rope, .table = step.buffers.rope_table}, step.stream);
+void Mla::project_queries(const std::optional<ops::LinearPairArgs::Product>& beside,
+                          const LayerStep& step) const {
+  if (!has_q_lora_) return;
+  const Tensor q = step.buffers.mla.q;
+  const Tensor rows = q.reshape({q.dim(0), num_heads_ * q.dim(2)});
+  const ops::Activation x = compressed_queries(step);
+  if (beside)
+    return linear_pair(fused_, {.x = x, .a = {.weight = q_proj_, .out = rows}, .b = *beside},
+                       step.stream);
+  ops::linear({.x = x, .weight = q_proj_, .out = rows}, step.stream);
 }
 
 void Mla::project_out(const ops::Activation& heads_out, const LayerStep& step,
@@ -195,6 +252,7 @@ void Mla::project_out(const ops::Activation& heads_out, const LayerStep& step,
 }
 
 void Mla::project_out(const LayerStep& step, const Tensor& out) const {
+  if (quantises_out(step)) return project_out(step.buffers.mla.out_f8, step, out);
   project_out(step.buffers.mla.out, step, out);
 }
 
@@ -211,34 +269,36 @@ void Mla::append_cache(const LayerStep& step) const {
   ops::kv_append(append_args(step), step.stream);
 }
 
-AbsorbedTokens Mla::absorb(const TokenRange& tokens, const LayerStep& step) const {
+AbsorbedTokens Mla::absorbed(const TokenRange& tokens, const LayerStep& step) const {
   const MlaBuffers& buffers = step.buffers.mla;
   const Tensor q = buffers.q.slice(0, tokens.begin, tokens.end);
-  const AbsorbedTokens absorbed{
-      .q_latent = buffers.q_latent.slice(0, tokens.begin, tokens.end),
-      .q_rope = q.slice(2, qk_nope_head_dim_, q.dim(2)),
-      .out_latent = buffers.out_latent.slice(0, tokens.begin, tokens.end)};
-  ops::head_linear(
-      {.x = q.slice(2, 0, qk_nope_head_dim_), .weight = w_uk_, .out = absorbed.q_latent},
-      step.stream);
-  return absorbed;
+  return {.q_latent = buffers.q_latent.slice(0, tokens.begin, tokens.end),
+          .q_rope = q.slice(2, qk_nope_head_dim_, q.dim(2)),
+          .out_latent = buffers.out_latent.slice(0, tokens.begin, tokens.end)};
 }
 
-void Mla::leave_latent(const TokenRange& tokens, const LayerStep& step) const {
-  const MlaBuffers& buffers = step.buffers.mla;
-  ops::head_linear({.x = buffers.out_latent.slice(0, tokens.begin, tokens.end),
-                    .weight = w_uv_,
-                    .out = buffers.out.slice(0, tokens.begin, tokens.end)},
+void Mla::absorb(const TokenRange& tokens, const LayerStep& step) const {
+  const Tensor q = step.buffers.mla.q.slice(0, tokens.begin, tokens.end);
+  ops::head_linear({.x = q.slice(2, 0, qk_nope_head_dim_),
+                    .weight = w_uk_,
+                    .out = absorbed(tokens, step).q_latent},
                    step.stream);
 }
 
-void Mla::attend_absorbed(const LayerStep& step) const {
+void Mla::leave_latent(const TokenRange& tokens, const LayerStep& step) const {
+  if (quantises_out(step)) return ops::head_linear_quantize(out_args(step), step.stream);
+  ops::head_linear({.x = absorbed(tokens, step).out_latent,
+                    .weight = w_uv_,
+                    .out = step.buffers.mla.out.slice(0, tokens.begin, tokens.end)},
+                   step.stream);
+}
+
+void Mla::attend_absorbed(const TokenRange& range, const LayerStep& step) const {
   const ForwardBatch& batch = step.batch;
-  const TokenRange tokens{.begin = 0, .end = batch.num_absorbed_tokens};
   const int64_t sequences = batch.num_absorbed_sequences;
-  const AbsorbedTokens absorbed = absorb(tokens, step);
-  ops::mla_absorbed({.q_latent = absorbed.q_latent,
-                     .q_rope = absorbed.q_rope,
+  const AbsorbedTokens tokens = absorbed(range, step);
+  ops::mla_absorbed({.q_latent = tokens.q_latent,
+                     .q_rope = tokens.q_rope,
                      .cache = step.cache,
                      .query_start = batch.query_start.slice(0, 0, sequences + 1),
                      .kv_len = batch.kv_len.slice(0, 0, sequences),
@@ -246,9 +306,9 @@ void Mla::attend_absorbed(const LayerStep& step) const {
                      .tree_mask = absorbed_tree_mask(batch),
                      .plan = step.plan.absorbed,
                      .scale = softmax_scale_,
-                     .out = absorbed.out_latent},
+                     .out = tokens.out_latent},
                     step.stream);
-  leave_latent(tokens, step);
+  leave_latent(range, step);
 }
 
 void Mla::attend_expanded(const LayerStep& step) const {

@@ -17,8 +17,10 @@
 #include "config/rope.h"
 #include "layers/attention.h"
 #include "layers/weight_builder.h"
+#include "ops/head_linear.h"
 #include "ops/linear.h"
 #include "ops/mla_decode.h"
+#include "ops/mla_query.h"
 #include "weights/convert.h"
 
 namespace fathom::layers {
@@ -44,20 +46,18 @@ class Mla : public Attention {
   bool reads_values() const override { return false; }
 
   // The parts of forward() in order, for kinds of attention that are made of them. The buffers are those of step.
-  // kv_a and, compressed and normalised, q_a with what is beside it; without q_lora_rank q itself.
-  void project_down(const ops::Activation& x, const LayerStep& step) const;
-  void append_cache(const LayerStep& step) const;
-  // q, rotated. beside: another product of the rows that q_b_proj reads. REQUIRES with one: q_lora_rank.
-  void project_queries(const LayerStep& step,
-                       const std::optional<ops::LinearPairArgs::Product>& beside = {}) const;
+  // Rows of the cache, and q, rotated; returns whether q_latent is made too, by the backend's operator for all of that.
+  // beside: another product of the rows that q_b_proj reads. REQUIRES with one: q_lora_rank.
+  bool make_queries(const ops::Activation& x,
+                    const std::optional<ops::LinearPairArgs::Product>& beside,
+                    const LayerStep& step) const;
   // Fills q_latent.
-  AbsorbedTokens absorb(const TokenRange& tokens, const LayerStep& step) const;
-  // From out_latent to the heads' outputs.
+  void absorb(const TokenRange& tokens, const LayerStep& step) const;
+  AbsorbedTokens absorbed(const TokenRange& tokens, const LayerStep& step) const;
+  // From out_latent to the heads' outputs. REQUIRES: where no token takes the expanded form, the tokens are all.
   void leave_latent(const TokenRange& tokens, const LayerStep& step) const;
   // The expanded calls of the plan.
   void attend_expanded(const LayerStep& step) const;
-  void project_out(const ops::Activation& heads_out, const LayerStep& step,
-                   const tensor::Tensor& out) const;
   void project_out(const LayerStep& step, const tensor::Tensor& out) const;
   float softmax_scale() const { return softmax_scale_; }
   const ops::Weight& beside_q_a() const { return q_a_.parts[1]; }
@@ -67,14 +67,30 @@ class Mla : public Attention {
   tensor::Tensor kv_b_heads() const;
   // q_a_proj, q_proj without q_lora_rank, or all that is joined with it, and where its product goes.
   ops::LinearPairArgs::Product first_product(const LayerStep& step) const;
+  // kv_a and, compressed and normalised, q_a with what is beside it; without q_lora_rank q itself.
+  void project_down(const ops::Activation& x, const LayerStep& step) const;
+  void append_cache(const LayerStep& step) const;
+  // q, not rotated.
+  void project_queries(const std::optional<ops::LinearPairArgs::Product>& beside,
+                       const LayerStep& step) const;
   // project_down() without the norm.
   void compress(const ops::Activation& x, const LayerStep& step) const;
   // From there to the heads' outputs, as one operator; none where the backend makes it of its parts.
   std::optional<ops::MlaDecodeArgs> decode_args(const LayerStep& step) const;
+  // From compressed queries, or from q, to q_latent.
+  ops::MlaQueryArgs query_args(const LayerStep& step, bool compressed) const;
+  bool takes(const ops::MlaQueryArgs& args, const LayerStep& step) const;
+  // Whether the heads' outputs are quantised for o_proj where they are made: the operator that does, and whether it
+  // runs.
+  bool reads_f8(const LayerStep& step) const;
+  ops::HeadLinearQuantizeArgs out_args(const LayerStep& step) const;
+  bool quantises_out(const LayerStep& step) const;
   // What q_b_proj reads. REQUIRES: q_lora_rank, project_down().
   ops::Activation compressed_queries(const LayerStep& step) const;
   ops::KvAppendArgs append_args(const LayerStep& step) const;
-  void attend_absorbed(const LayerStep& step) const;
+  void attend_absorbed(const TokenRange& tokens, const LayerStep& step) const;
+  void project_out(const ops::Activation& heads_out, const LayerStep& step,
+                   const tensor::Tensor& out) const;
 
   int64_t num_heads_;  // the rank's
   int64_t qk_nope_head_dim_, v_head_dim_, kv_lora_rank_;

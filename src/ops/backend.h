@@ -58,6 +58,11 @@ struct Operator {
   bool (*takes)(const Args&, const Stream&) = nullptr;
   // Of the types that the operator takes on other backends, those that this entry does not.
   std::vector<tensor::DType> lacks{};
+
+  // Whether there is one, and it takes this call.
+  bool has(const Args& args, const Stream& stream) const {
+    return run != nullptr && (takes == nullptr || takes(args, stream));
+  }
 };
 
 struct StreamConfig {

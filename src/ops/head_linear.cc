@@ -25,18 +25,37 @@ void expect_scale_of_heads(const Weight& weight, Dim& heads) {
   expect_whole_rows("scale", weight.scale);
 }
 
+struct Dims {
+  Dim tokens{"tokens"}, heads{"heads"}, in{"in"}, out{"out"};
+};
+
+void expect_product(const Tensor& x, const Weight& weight, DType act, Dims& dims) {
+  expect("x", x, act, {&dims.tokens, &dims.heads, &dims.in});
+  expect_one_of("weight", weight.data, {DType::kF32, DType::kBf16, DType::kF8E4M3},
+                {&dims.heads, &dims.out, &dims.in});
+  expect_whole_rows("weight", weight.data);
+  expect_scale_of_heads(weight, dims.heads);
+}
+
 }  // namespace
 
 void head_linear(const HeadLinearArgs& args, Stream& stream) {
   const DType act = stream.backend().act;
-  Dim tokens("tokens"), heads("heads"), in("in"), out("out");
-  expect("x", args.x, act, {&tokens, &heads, &in});
-  expect_one_of("weight", args.weight.data, {DType::kF32, DType::kBf16, DType::kF8E4M3},
-                {&heads, &out, &in});
-  expect("out", args.out, act, {&tokens, &heads, &out});
-  expect_whole_rows("weight", args.weight.data);
-  expect_scale_of_heads(args.weight, heads);
+  Dims dims;
+  expect_product(args.x, args.weight, act, dims);
+  expect("out", args.out, act, {&dims.tokens, &dims.heads, &dims.out});
   dispatch("head_linear", args.weight.data.dtype(), stream.backend().head_linear, args, stream);
+}
+
+void head_linear_quantize(const HeadLinearQuantizeArgs& args, Stream& stream) {
+  Dims dims;
+  expect_product(args.x, args.weight, stream.backend().act, dims);
+  Dim all("heads * out", dims.heads.value() * dims.out.value());
+  expect_quantised("out", args.out, {&dims.tokens, &all});
+  FATHOM_CHECK(stream.backend().head_linear_quantize.has(args, stream),
+               "this call is made of head_linear_quantize's parts");
+  dispatch("head_linear_quantize", args.weight.data.dtype(), stream.backend().head_linear_quantize,
+           args, stream);
 }
 
 }  // namespace fathom::ops

@@ -14,6 +14,12 @@
 // channels of `in`. A block of scales belongs to one head: a part of a larger matrix (W_UV in kv_b_proj) can be
 // taken as it is only where its first row in every head is a multiple of 128.
 
+//
+// head_linear_quantize, fused: head_linear, then quantize_fp8 of the rows that the heads' outputs make together
+// (ops/quantize_fp8.h). A backend's entry takes some calls (Operator::takes), and all others are made of the parts.
+//   out     f8_e4m3[tokens, heads * out] with f32[tokens, ceil(heads * out / 128)]
+
+#include "ops/activation.h"
 #include "ops/backend.h"
 #include "ops/linear.h"
 #include "tensor/tensor.h"
@@ -26,5 +32,13 @@ struct HeadLinearArgs {
   tensor::Tensor out;
 };
 void head_linear(const HeadLinearArgs& args, Stream& stream);
+
+struct HeadLinearQuantizeArgs {
+  tensor::Tensor x;
+  Weight weight;
+  Activation out;
+};
+// REQUIRES: the stream's backend takes it.
+void head_linear_quantize(const HeadLinearQuantizeArgs& args, Stream& stream);
 
 }  // namespace fathom::ops

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "ops/gather_rows.h"
+#include "ops/quantize_fp8.h"
 #include "tests/ops/product_fixture.h"
 
 namespace fathom::ops_test {
@@ -224,6 +225,52 @@ TEST_P(HeadLinearAccuracyTest, fp8_costs_what_two_roundings_to_e4m3_cost) {
       }
     }
   }
+}
+
+class HeadLinearQuantizeTest : public ProductTest {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(HeadLinearQuantizeTest);
+INSTANTIATE_TEST_SUITE_P(backends, HeadLinearQuantizeTest,
+                         testing::ValuesIn(backends_with(&ops::Backend::head_linear_quantize)),
+                         backend_name);
+
+// W_UV as it lies in kv_b_proj. One head's outputs are zeros, another's are NaN in one row.
+TEST_P(HeadLinearQuantizeTest, gives_the_bits_of_its_parts) {
+  const int64_t in = 512, out = 128, most = 8;
+  for (const auto& [tokens, heads] : {std::pair<int64_t, int64_t>{1, 16}, {3, 2}, {8, 5}}) {
+    SCOPED_TRACE(testing::Message() << tokens << " tokens, " << heads << " heads");
+    ref::Random random(static_cast<uint64_t>(heads));
+    HostTensor x = random.normal(act(), {tokens, heads, in});
+    for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t k = 0; k < in; ++k) x.at(t, 0, k) = 0;
+    x.at(tokens - 1, 1, 3) = std::nan("");
+    const DeviceTensor device_x = upload(x),
+                       weight = upload(random.uniform(DType::kBf16, {heads, 2 * out, in}, -1, 1)),
+                       whole = empty(act(), {tokens, heads, out});
+    const DeviceTensor q = empty(DType::kF8E4M3, {tokens, heads * out}),
+                       scale = empty(DType::kF32, {tokens, heads}),
+                       q_of_parts = empty(DType::kF8E4M3, {tokens, heads * out}),
+                       scale_of_parts = empty(DType::kF32, {tokens, heads});
+    const ops::Weight w_uv{.data = weight.view().slice(1, out, 2 * out), .scale = {}};
+    const ops::HeadLinearQuantizeArgs args{
+        .x = device_x.view(), .weight = w_uv, .out = {q.view(), scale.view()}};
+    ASSERT_TRUE(backend().head_linear_quantize.has(args, stream()));
+    ops::head_linear_quantize(args, stream());
+    ops::head_linear({.x = device_x.view(), .weight = w_uv, .out = whole.view()}, stream());
+    ops::quantize_fp8({.x = whole.view().reshape({tokens, heads * out}),
+                       .q = q_of_parts.view(),
+                       .scale = scale_of_parts.view()},
+                      stream());
+    EXPECT_EQ(bytes(q.view()), bytes(q_of_parts.view()));
+    EXPECT_EQ(bytes(scale.view()), bytes(scale_of_parts.view()));
+  }
+  const DeviceTensor more = empty(act(), {most + 1, 2, in}),
+                     weight = empty(DType::kBf16, {2, out, in}),
+                     q = empty(DType::kF8E4M3, {most + 1, 2 * out}),
+                     scale = empty(DType::kF32, {most + 1, 2});
+  EXPECT_FALSE(backend().head_linear_quantize.has({.x = more.view(),
+                                                   .weight = {.data = weight.view(), .scale = {}},
+                                                   .out = {q.view(), scale.view()}},
+                                                  stream()));
 }
 
 }  // namespace

@@ -16,18 +16,22 @@ inline constexpr int kMostChunks = 2, kMostRows = kMostChunks * kChunkRows;
 inline constexpr int kMostTokens = 1, kHeads = 2;  // of a call, of a cluster
 inline constexpr int kUkLines = kHead / 64, kUvLines = kLatent / 64;
 
-struct DecodeParams {
-  const Bf16* q_a = nullptr;  // [tokens, 1536]; null: q
+// Compressed queries on their way through norm and q_b.
+struct QueryProduct {
+  const Bf16* q_a = nullptr;  // [tokens, 1536]; null: queries are given
   const void* q_norm = nullptr;
   const char* q_weight = nullptr;  // e4m3[heads * 192, 1536]
   const float* q_scale = nullptr;
-  const Bf16* q = nullptr;  // [tokens, heads * 192]
-  int64_t q_a_stride = 0, q_stride = 0;
+  int64_t q_a_stride = 0;
   float q_eps = 0;
   bool q_norm_is_f32 = false;
-  // Bits of the lines after which a part of the inner dimension ends, a group of parts does, and whether they are the
-  // first ones.
-  uint32_t part_ends = 0, group_begins = 0, group_ends = 0, total_begins = 0;
+};
+// So many warps of one block divide the lines of q_b: where its product does otherwise the call is not taken.
+inline constexpr int kQueryParts = 8;
+
+struct DecodeParams : QueryProduct {
+  const Bf16* q = nullptr;  // [tokens, heads * 192]
+  int64_t q_stride = 0;
   const char* w_uk = nullptr;            // bf16[heads, 512, 128]
   const char* w_uv = nullptr;            // bf16[heads, 128, 512]
   int64_t w_uk_head = 0, w_uv_head = 0;  // bytes
@@ -40,6 +44,19 @@ struct DecodeParams {
   Bf16* out = nullptr;
   F8E4M3* out_f8 = nullptr;
   float* out_scale = nullptr;
+};
+
+inline constexpr int kMostQueryTokens = 8;
+
+struct QueryParams : QueryProduct {
+  Bf16* q = nullptr;  // [tokens, heads * 192], whose rope parts get rotated
+  int64_t q_stride = 0;
+  const char* w_uk = nullptr;  // bf16[heads, 512, 128]
+  int64_t w_uk_head = 0;       // bytes
+  Bf16* q_latent = nullptr;    // [tokens, heads * 512]
+  AppendParams append{};
+  int tokens = 0, heads = 0;
+  bool cache_is_f8 = false;
 };
 
 }  // namespace fathom::cuda::decode

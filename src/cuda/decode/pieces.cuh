@@ -4,7 +4,7 @@
 //
 //   send(&shared.q[i], &shared.q_came, rank, word);     // to that place of block `rank`, whose barrier gets 4 bytes
 //   Line line;  line.load(row);                         // before the wait: weights
-//   float2 two = multiply_bf16(line, token);            // lanes 0 to 3
+//   float2 two = multiply_bf16(line, lane < 4 ? token : nullptr);       // lanes 0 to 3 get two outputs
 
 #include "cuda/decode/params.cuh"
 #include "cuda/elementwise/vector.cuh"
@@ -72,29 +72,32 @@ struct Line {
   }
 };
 
-// 16 bytes of a token for each of lanes 0 to 3, as the first row of an operand; the others are of no token.
-__device__ __forceinline__ void token_words(const char* from, int stride, uint32_t (&x)[4]) {
-  const int lane = threadIdx.x % 32;
+// 16 bytes of the token that this lane has, which is a row of an operand; the second eight rows are of no token.
+// token: of lane / 4; null: it has none.
+__device__ __forceinline__ void token_words(const char* token, int stride, uint32_t (&x)[4]) {
   uint4 v = {0, 0, 0, 0};
-  if (lane < 4) v = *reinterpret_cast<const uint4*>(from + lane * stride);
+  if (token != nullptr) v = *reinterpret_cast<const uint4*>(token + threadIdx.x % 4 * stride);
   x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
 }
+__device__ __forceinline__ const char* part_of(const char* token, int offset) {
+  return token == nullptr ? nullptr : token + offset;
+}
 
-// As line.cuh does with weight and token in each other's places: lanes 0 to 3 have two outputs each.
+// As line.cuh does with weights and tokens in each other's places: a lane has two outputs of its token.
 __device__ __forceinline__ float2 multiply_bf16(const Line& line, const char* token) {
   float d[4] = {};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     uint32_t w[4], x[4];
     line.get(half, w);
-    token_words(token + half * 64, 16, x);
+    token_words(part_of(token, half * 64), 16, x);
 #pragma unroll
     for (int i = 0; i < 4; i += 2) mma_bf16(d, {x[i], 0, x[i + 1], 0}, {w[i], w[i + 1]});
   }
   return {d[0], d[1]};
 }
 
-// token: of halves.
+// Tokens of halves.
 template <int kLines>
 __device__ __forceinline__ void multiply_f8(const Line (&lines)[kLines], const char* token,
                                             float2 (&out)[kLines]) {
@@ -104,7 +107,7 @@ __device__ __forceinline__ void multiply_f8(const Line (&lines)[kLines], const c
 #pragma unroll
     for (int quarter = 0; quarter < 2; ++quarter) {
       uint32_t x[4];
-      token_words(token + half * 128 + quarter * 16, 32, x);
+      token_words(part_of(token, half * 128 + quarter * 16), 32, x);
 #pragma unroll
       for (int l = 0; l < kLines; ++l) {
         uint32_t w[4];
@@ -123,6 +126,20 @@ __device__ __forceinline__ void multiply_f8(const Line (&lines)[kLines], const c
     out[l] = {__fadd_rn(d[l][0][0], d[l][1][0]), __fadd_rn(d[l][0][1], d[l][1][1])};
 }
 
+// The sums of lines of q_b, each times both scales, in parts, as the warps of the product divide them.
+struct LineSum {
+  float total = 0.0f, part = 0.0f;
+
+  // line: known when it is compiled.
+  __device__ __forceinline__ void add(int line, float sum, float scale) {
+    part = __fmaf_rn(sum, scale, part);
+    const int mine = (line * kQueryParts + kQueryParts - 1) / kQueryLines;
+    if (line + 1 < (mine + 1) * kQueryLines / kQueryParts) return;
+    total = mine == 0 ? part : total + part;
+    part = 0.0f;
+  }
+};
+
 // A warp quantises the values of a head, four a lane (ops/quantize_fp8.h). at: of the head among those of all tokens.
 __device__ __forceinline__ void quantise_head(const uint32_t* words, const DecodeParams& p,
                                               int64_t at) {
@@ -140,11 +157,21 @@ __device__ __forceinline__ void quantise_head(const uint32_t* words, const Decod
   if (lane == 0) p.out_scale[at] = scale;
 }
 
-// Of the thread's eight channels of the compressed query.
-__device__ __forceinline__ Vector norm_weight(const DecodeParams& p) {
-  const int begin = static_cast<int>(threadIdx.x) * kVector, end = begin + kVector;
+// Of eight channels of compressed queries.
+__device__ __forceinline__ Vector norm_weight(const QueryProduct& p, int begin) {
+  const int end = begin + kVector;
   if (p.q_norm_is_f32) return load_vector(static_cast<const float*>(p.q_norm), begin, end, true);
   return load_vector(static_cast<const Bf16*>(p.q_norm), begin, end, true);
+}
+
+// Eight channels of a compressed query, whose squares add up to `squares`, as its product reads them.
+__device__ __forceinline__ Vector normalised(Vector v, const Vector& weight, float squares,
+                                             const QueryProduct& p) {
+  const float factor = 1.0f / sqrtf(squares / static_cast<float>(kQueryIn) + p.q_eps);
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) v.at[k] = v.at[k] * factor * weight.at[k];
+  round_to_bf16(v);
+  return v;
 }
 
 // Row `row` of the token's sequence.

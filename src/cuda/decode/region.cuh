@@ -48,6 +48,10 @@ struct Region {
         warp(threadIdx.x / 32),
         lane(threadIdx.x % 32) {}
 
+  // The one token, which the first four lanes have.
+  __device__ __forceinline__ const char* first_lanes(const uint32_t* token, int offset) const {
+    return lane < 4 ? reinterpret_cast<const char*>(token) + offset : nullptr;
+  }
   __device__ __forceinline__ int query_row(int h) const {
     return (head + h) * kQuery + rank * kQueryRows;
   }
@@ -197,16 +201,13 @@ struct Region {
   // Warps 0 to 5: the compressed query, normalised and quantised.
   __device__ __forceinline__ void normalise(const Vector& weight) {
     const int begin = static_cast<int>(threadIdx.x) * kVector;
-    Vector v = load_vector(p.q_a + token * p.q_a_stride, begin, begin + kVector, true);
+    const Vector v = load_vector(p.q_a + token * p.q_a_stride, begin, begin + kVector, true);
     float sum = warp_sum(sum_of_squares(v));
     if (lane == 0) s.norm[warp] = sum;
     named_barrier_sync(1, kNormWarps * 32);
     sum = warp_sum(lane < kNormWarps ? s.norm[lane] : 0.0f);
-    const float factor = 1.0f / sqrtf(sum / static_cast<float>(kQueryIn) + p.q_eps);
-#pragma unroll
-    for (int k = 0; k < kVector; ++k) v.at[k] = v.at[k] * factor * weight.at[k];
-    round_to_bf16(v);
-    quantize_vector(v, reinterpret_cast<F8E4M3*>(s.x), begin, begin + kVector, true, s.x_scale);
+    quantize_vector(normalised(v, weight, sum, p), reinterpret_cast<F8E4M3*>(s.x), begin,
+                    begin + kVector, true, s.x_scale);
     const uint2 mine = *reinterpret_cast<const uint2*>(s.x + begin / 4);
     *reinterpret_cast<uint4*>(s.x_halves + begin / 2) = {low_halves(mine.x), high_halves(mine.x),
                                                          low_halves(mine.y), high_halves(mine.y)};
@@ -218,7 +219,7 @@ struct Region {
 #pragma unroll
       for (int h = 0; h < kHeads; ++h) {
         float2 out[kQueryTiles];
-        multiply_f8(q_weights[h], reinterpret_cast<const char*>(s.x_halves) + warp * 256, out);
+        multiply_f8(q_weights[h], first_lanes(s.x_halves, warp * 256), out);
         if (lane < 4) {
 #pragma unroll
           for (int tile = 0; tile < kQueryTiles; ++tile)
@@ -231,21 +232,14 @@ struct Region {
     named_barrier_sync(3, kQueryLines * 32);
     if (warp >= kHeads) return;
     const int row = min(lane, kQueryRows - 1);
-    // In parts, as warps and blocks of the product divide the lines.
-    float total = 0.0f, group = 0.0f, part = 0.0f;
+    LineSum sum;
 #pragma unroll
-    for (int line = 0; line < kQueryLines; ++line) {
-      part = __fmaf_rn(s.q_parts[warp][line][row],
-                       __fmul_rn(s.x_scale[line], s.q_scales[warp][line][row]), part);
-      if (p.part_ends >> line & 1) {
-        group = p.group_begins >> line & 1 ? part : group + part;
-        part = 0.0f;
-      }
-      if (p.group_ends >> line & 1) total = p.total_begins >> line & 1 ? group : total + group;
-    }
-    const float other = __shfl_down_sync(0xffffffffu, total, 1);
+    for (int line = 0; line < kQueryLines; ++line)
+      sum.add(line, s.q_parts[warp][line][row],
+              __fmul_rn(s.x_scale[line], s.q_scales[warp][line][row]));
+    const float other = __shfl_down_sync(0xffffffffu, sum.total, 1);
     if (lane < kQueryRows && lane % 2 == 0) {
-      const uint32_t both = floats_to_bf16x2(total, other);
+      const uint32_t both = floats_to_bf16x2(sum.total, other);
 #pragma unroll
       for (int to = 0; to < kCluster; ++to)
         send(&s.q[warp][(rank * kQueryRows + lane) / 2], &s.q_came, to, both);
@@ -257,8 +251,7 @@ struct Region {
     if constexpr (kHasQueryProduct) wait(s.q_came);
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
-      const float2 out =
-          multiply_bf16(uk[h], reinterpret_cast<const char*>(s.q[h]) + warp % kUkLines * 128);
+      const float2 out = multiply_bf16(uk[h], first_lanes(s.q[h], warp % kUkLines * 128));
       if (lane < 4)
         *reinterpret_cast<float2*>(
             &s.uk_parts[h][warp % kUkLines][warp / kUkLines * 8 + lane * 2]) = out;
@@ -490,8 +483,7 @@ struct Region {
     wait(s.latent_came);
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
-      const float2 out = multiply_bf16(
-          uv[h], reinterpret_cast<const char*>(s.out_latent[h]) + warp % kUvLines * 128);
+      const float2 out = multiply_bf16(uv[h], first_lanes(s.out_latent[h], warp % kUvLines * 128));
       if (lane < 4)
         *reinterpret_cast<float2*>(
             &s.uv_parts[h][warp % kUvLines][warp / kUvLines * 8 + lane * 2]) = out;
@@ -531,7 +523,7 @@ struct Region {
     load_weights();
     Vector q_norm{};
     if constexpr (kHasQueryProduct) {
-      if (warp < kNormWarps) q_norm = norm_weight(p);
+      if (warp < kNormWarps) q_norm = norm_weight(p, static_cast<int>(threadIdx.x) * kVector);
     }
     cluster_arrive();
     __syncthreads();

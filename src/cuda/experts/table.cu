@@ -1,5 +1,5 @@
 #include "cuda/experts/ops.h"
-#include "cuda/gemm/large.h"
+#include "cuda/linear/batch_product.h"
 
 namespace fathom::cuda {
 
@@ -7,12 +7,11 @@ void add_experts(ops::Backend& backend) {
   backend.moe_gate = {moe_gate, moe_gate_scratch};
   backend.moe_experts = {moe_experts, moe_experts_scratch};
   // Many tokens of one expert are faster apart, and one form must take all rows that are to be invariant. The limit is
-  // that of products whose rows have the same bits, or of few rows of an expert where they have kernels of their own.
+  // that of products whose rows have the same bits.
   if (backend.batch_invariant) return;
   backend.moe_experts_shared = {.run = moe_experts_shared,
                                 .scratch_bytes = moe_experts_shared_scratch,
-                                .max_tokens = kMostFewSharedTokens,
-                                .takes = takes_moe_experts_shared,
+                                .max_tokens = kMaxStreamedTokens,
                                 .lacks = {tensor::DType::kU4x2}};
 }
 

@@ -1,0 +1,133 @@
+// mla_query beside its parts, bit for bit, on backends that have it.
+
+#include "ops/mla_query.h"
+
+#include <cmath>
+
+#include "ops/head_linear.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "tests/ops/product_fixture.h"
+
+namespace fathom::ops_test {
+namespace {
+
+struct MlaQueryCase {
+  int64_t tokens = 1, heads = 2;
+  bool compressed = true;
+  DType cache = DType::kBf16, norm = DType::kBf16;
+  int64_t beside = 0;    // values between the rows of q_a
+  int64_t padding = -1;  // a token without a row of the cache
+};
+
+class MlaQueryTest : public ProductTest {
+ protected:
+  static constexpr int64_t kLatent = 512, kRope = 64, kHead = 128, kQuery = kHead + kRope;
+  static constexpr int64_t kCompressed = 1536, kBlockTokens = 16;
+
+  // What a call reads and writes.
+  struct Call {
+    DeviceTensor q_a, q_norm, q, w_uk, kv_a, kv_norm, table, kv_rows, cache, q_latent;
+    DeviceWeight q_b;
+    ops::MlaQueryArgs args{};
+  };
+  Call make_call(const MlaQueryCase& c);
+  void run_parts(const ops::MlaQueryArgs& args);
+  std::vector<uint8_t> rotated(const Call& call) {
+    const Tensor rope = call.q.view().slice(2, kHead, kQuery);
+    const DeviceTensor copy = upload(download(rope));
+    return bytes(copy.view());
+  }
+};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MlaQueryTest);
+INSTANTIATE_TEST_SUITE_P(backends, MlaQueryTest,
+                         testing::ValuesIn(backends_with(&ops::Backend::mla_query)), backend_name);
+
+MlaQueryTest::Call MlaQueryTest::make_call(const MlaQueryCase& c) {
+  ref::Random random(static_cast<uint64_t>(c.heads + c.tokens));
+  const ops::KvFormat format = ops::KvFormat::of(c.cache, kLatent, kRope);
+  HostTensor rows(DType::kI64, {c.tokens});
+  const std::vector<int32_t> order = random.permutation(2 * kBlockTokens);
+  for (int64_t t = 0; t < c.tokens; ++t)
+    rows.at(t) = t == c.padding ? -1 : order[static_cast<size_t>(t)];
+  Call call{.q_a = upload(random.normal(act(), {c.tokens, kCompressed + c.beside})),
+            .q_norm = upload(random.uniform(c.norm, {kCompressed}, 0.5, 1.5)),
+            .q = upload(random.normal(act(), {c.tokens, c.heads, kQuery})),
+            .w_uk = upload(random.uniform(DType::kBf16, {c.heads, kLatent, kHead}, -0.1, 0.1)),
+            .kv_a = upload(random.normal(act(), {c.tokens, kLatent + kRope})),
+            .kv_norm = upload(random.uniform(c.norm, {kLatent}, 0.5, 1.5)),
+            .table = upload(random.uniform(DType::kF32, {c.tokens, kRope}, -1, 1)),
+            .kv_rows = upload(rows),
+            .cache = upload(HostTensor(DType::kU8, {2, kBlockTokens, format.row_bytes}, 7)),
+            .q_latent = empty(act(), {c.tokens, c.heads, kLatent}),
+            .q_b = upload_weight(
+                ref::random_weight(random, DType::kF8E4M3, {c.heads * kQuery, kCompressed}))};
+  ops::MlaQueryArgs& args = call.args;
+  if (c.compressed) {
+    args.q_a = call.q_a.view().slice(1, 0, kCompressed);
+    args.q_norm = call.q_norm.view();
+    args.q_b = call.q_b.view();
+  }
+  args.q = call.q.view();
+  args.w_uk.data = call.w_uk.view();
+  args.rows = {.kv_a = call.kv_a.view(),
+               .weight = call.kv_norm.view(),
+               .table = call.table.view(),
+               .kv_rows = call.kv_rows.view(),
+               .cache = {.rows = call.cache.view(), .format = format}};
+  args.q_latent = call.q_latent.view();
+  return call;
+}
+
+void MlaQueryTest::run_parts(const ops::MlaQueryArgs& args) {
+  const int64_t tokens = args.q.dim(0), heads = args.q.dim(1);
+  const DeviceTensor normed = empty(act(), {tokens, kCompressed});
+  if (!args.q_a.is_null()) {
+    ops::rms_norm({.x = args.q_a,
+                   .weight = args.q_norm,
+                   .eps = args.q_eps,
+                   .residual = {},
+                   .out = normed.view()},
+                  stream());
+    ops::linear(
+        {.x = normed.view(), .weight = args.q_b, .out = args.q.reshape({tokens, heads * kQuery})},
+        stream());
+  }
+  ops::kv_append(args.rows, stream());
+  ops::rope({.x = args.q.slice(2, kHead, kQuery), .table = args.rows.table}, stream());
+  ops::head_linear({.x = args.q.slice(2, 0, kHead), .weight = args.w_uk, .out = args.q_latent},
+                   stream());
+  stream().synchronize();
+}
+
+TEST_P(MlaQueryTest, gives_the_bits_of_its_parts) {
+  for (const MlaQueryCase& c :
+       {MlaQueryCase{}, MlaQueryCase{.tokens = 2, .cache = DType::kF8E4M3, .norm = DType::kF32},
+        MlaQueryCase{.tokens = 3, .beside = 128, .padding = 1},
+        MlaQueryCase{.tokens = 4, .heads = 16},
+        MlaQueryCase{.tokens = 5, .cache = DType::kF8E4M3, .padding = 4},
+        MlaQueryCase{.tokens = 8, .heads = 1, .norm = DType::kF32},
+        MlaQueryCase{.tokens = 8, .heads = 16, .beside = 128},
+        MlaQueryCase{.tokens = 1, .compressed = false},
+        MlaQueryCase{.tokens = 7, .heads = 16, .compressed = false, .cache = DType::kF8E4M3},
+        MlaQueryCase{.tokens = 8, .compressed = false, .padding = 0}}) {
+    SCOPED_TRACE(testing::Message() << c.tokens << " tokens, " << c.heads << " heads, "
+                                    << (c.compressed ? "compressed" : "whole"));
+    const Call one = make_call(c), parts = make_call(c);
+    ASSERT_TRUE(backend().mla_query.takes(one.args, stream()));
+    ops::mla_query(one.args, stream());
+    run_parts(parts.args);
+    EXPECT_EQ(bytes(one.q_latent.view()), bytes(parts.q_latent.view()));
+    EXPECT_EQ(rotated(one), rotated(parts));
+    EXPECT_EQ(bytes(one.cache.view()), bytes(parts.cache.view()));
+  }
+}
+
+TEST_P(MlaQueryTest, takes_no_call_of_more_tokens_or_heads) {
+  EXPECT_TRUE(backend().mla_query.takes(make_call({.tokens = 8}).args, stream()));
+  EXPECT_FALSE(backend().mla_query.takes(make_call({.tokens = 9}).args, stream()));
+  EXPECT_FALSE(backend().mla_query.takes(make_call({.heads = 17}).args, stream()));
+}
+
+}  // namespace
+}  // namespace fathom::ops_test
