@@ -1,6 +1,8 @@
 // The gate, and the routed experts with and without the shared ones. Every token chooses other experts.
 
 #include <algorithm>
+#include <initializer_list>
+#include <memory>
 
 #include "apps/bench_ops/cases.h"
 #include "ops/moe.h"
@@ -225,6 +227,42 @@ OpCall moe_experts_shared_call(Operands& operands, const OpShapes& shapes, int64
               }};
 }
 
+// Of tensors that lie nowhere.
+bool takes_shared(const OpShapes& shapes, int64_t tokens, const ops::Stream& stream) {
+  const config::ModelConfig& c = shapes.config;
+  const DType dtype = shapes.types.experts(), act = shapes.backend->act;
+  const auto nowhere = [](DType of, std::initializer_list<int64_t> shape) {
+    return Tensor::contiguous(nullptr, of, shape);
+  };
+  const int64_t experts = c.n_routed_experts, hidden = c.hidden_size;
+  const int64_t inter = c.moe_intermediate_size, chosen = c.num_experts_per_tok;
+  const int64_t hidden_blocks = ops::num_scale_blocks(hidden),
+                blocks = ops::num_scale_blocks(inter);
+  const Tensor rows = nowhere(act, {tokens, hidden});
+  const ops::MoeExpertsArgs routed{
+      .x = rows,
+      .ids = nowhere(DType::kI32, {tokens, chosen}),
+      .weights = nowhere(DType::kF32, {tokens, chosen}),
+      .gate_up = {.data = nowhere(dtype, {experts, 2, inter, hidden}), .scale = {}},
+      .down = {.data = nowhere(dtype, {experts, hidden, inter}),
+               .scale = nowhere(DType::kF32, {experts, hidden_blocks, blocks})},
+      .out = rows};
+  const int64_t width = c.n_shared_experts * inter;
+  return ops::takes_moe_experts_shared(
+      {.experts = routed,
+       .shared_gate_up = {.data = nowhere(dtype, {2, width, hidden}), .scale = {}},
+       .shared_down = {.data = nowhere(dtype, {hidden, width}), .scale = {}}},
+      stream);
+}
+// Of a call with shared experts, 0 = any.
+int64_t most_shared_tokens(const OpShapes& shapes) {
+  int64_t most = shapes.backend->moe_experts_shared.max_tokens;
+  if (most == 0) return 0;
+  const std::unique_ptr<ops::Stream> stream = shapes.backend->make_stream({});
+  while (most > 1 && !takes_shared(shapes, most, *stream)) most /= 2;
+  return most;
+}
+
 }  // namespace
 
 std::vector<OpCase> moe_cases(const OpShapes& shapes) {
@@ -252,8 +290,7 @@ std::vector<OpCase> moe_cases(const OpShapes& shapes) {
                      .what = experts,
                      .dtype = dtype,
                      .make = with_shapes(moe_experts_shared_call)});
-    if (const int64_t most = shapes.backend->moe_experts_shared.max_tokens; most > 0)
-      cases.back().max_tokens = most;
+    if (const int64_t most = most_shared_tokens(shapes); most > 0) cases.back().max_tokens = most;
   }
   return cases;
 }

@@ -123,12 +123,12 @@ void Moe::compute(const Part& part, const NormedRows& x, const LayerStep& step,
                              .down = part.down,
                              .first_expert = first_expert_,
                              .out = out};
-  const int64_t most_tokens = step.stream.backend().moe_experts_shared.max_tokens;
-  if (shares_call_ && (most_tokens == 0 || out.dim(0) <= most_tokens)) {
-    return ops::moe_experts_shared({.experts = routed,
-                                    .shared_gate_up = part.shared_experts->gate_up(),
-                                    .shared_down = part.shared_experts->down()},
-                                   step.stream);
+  if (shares_call_) {
+    const ops::MoeExpertsSharedArgs all{.experts = routed,
+                                        .shared_gate_up = part.shared_experts->gate_up(),
+                                        .shared_down = part.shared_experts->down()};
+    if (ops::takes_moe_experts_shared(all, step.stream))
+      return ops::moe_experts_shared(all, step.stream);
   }
   if (part.shared_experts) part.shared_experts->forward(x, step, out);
   routed.accumulate = part.shared_experts.has_value();

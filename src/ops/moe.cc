@@ -75,14 +75,17 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
   dispatch("moe_experts", args.gate_up.data.dtype(), stream.backend().moe_experts, args, stream);
 }
 
+bool takes_moe_experts_shared(const MoeExpertsSharedArgs& args, const Stream& stream) {
+  const Operator<MoeExpertsSharedArgs>& entry = stream.backend().moe_experts_shared;
+  return (entry.max_tokens == 0 || args.experts.out.dim(0) <= entry.max_tokens) &&
+         (entry.takes == nullptr || entry.takes(args, stream));
+}
+
 void moe_experts_shared(const MoeExpertsSharedArgs& args, Stream& stream) {
   expect_experts(args.experts, stream.backend().act);
   const DType dtype = args.experts.gate_up.data.dtype();
   Dim hidden_size("hidden_size", args.experts.out.dim(1)), two("gate and up", 2);
   Dim inter("width of the shared experts");
-  const int64_t most = stream.backend().moe_experts_shared.max_tokens;
-  FATHOM_CHECK(most == 0 || args.experts.out.dim(0) <= most,
-               args.experts.out.dim(0) << " tokens, the backend takes " << most << " at once");
   FATHOM_CHECK(!args.experts.accumulate, "accumulate must be false: the shared part is written");
   Dim stored_hidden = stored_in(dtype, hidden_size);
   expect("shared_gate_up", args.shared_gate_up.data, dtype, {&two, &inter, &stored_hidden});
@@ -93,6 +96,8 @@ void moe_experts_shared(const MoeExpertsSharedArgs& args, Stream& stream) {
   expect_weight_scale("shared_down_scale", args.shared_down, inter.value(), hidden_size.value());
   expect_contiguous("shared_gate_up", args.shared_gate_up.data);
   expect_contiguous("shared_down", args.shared_down.data);
+  FATHOM_CHECK(takes_moe_experts_shared(args, stream),
+               args.experts.out.dim(0) << " tokens are more than the backend takes at once");
   dispatch("moe_experts_shared", dtype, stream.backend().moe_experts_shared, args, stream);
 }
 

@@ -38,7 +38,7 @@
 //   out = shared_down(silu(shared_gate(x)) * shared_up(x)), each product as in ops/linear.h
 //   moe_experts(..., accumulate = true, out)
 // A padding row gets its shared part, which nobody reads. experts.accumulate must be false.
-// REQUIRES: at most Backend::moe_experts_shared.max_tokens tokens, where that is not 0.
+// REQUIRES: takes_moe_experts_shared().
 // With bf16 activations the parts round gate, up, the hidden vector and the shared sum to bf16 and a backend need not:
 // the shared FFN may run as width / moe_intermediate_size experts of weight 1, summed in float32 before the routed
 // ones and rounded once. Bound: that of moe_experts against float64.
@@ -83,6 +83,8 @@ struct MoeExpertsSharedArgs {
   MoeExpertsArgs experts;
   Weight shared_gate_up, shared_down;
 };
+// Whether the backend takes it in one call, by shapes and types; it takes what it takes with fewer tokens, too.
+bool takes_moe_experts_shared(const MoeExpertsSharedArgs& args, const Stream& stream);
 void moe_experts_shared(const MoeExpertsSharedArgs& args, Stream& stream);
 
 }  // namespace fathom::ops

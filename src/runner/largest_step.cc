@@ -119,7 +119,8 @@ void StepExecutor::plan_scratch() {
     return model_.attention_form(num_tokens, kv_begin);
   };
   measure(most_tokens(most, 1, false), form);
-  if (const int64_t fused = stream_.backend().moe_experts_shared.max_tokens; fused > 0)
+  // It may take calls of some types with fewer tokens alone.
+  for (int64_t fused = stream_.backend().moe_experts_shared.max_tokens; fused > 0; fused /= 2)
     measure(most_tokens(fused, fused, false), form);
   stream_.seal_scratch();
   kv_.reset();

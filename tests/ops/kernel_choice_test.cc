@@ -186,6 +186,13 @@ TEST_P(SharedKernelChoiceTest, shared_experts_of_few_tokens_match_float64) {
         expect_right_experts(kind, tokens, 256, true);
 }
 
+// Of a width that has a kernel for few rows of an expert.
+TEST_P(SharedKernelChoiceTest, shared_experts_of_few_rows_match_float64) {
+  for (const WeightKind& kind : kWeightKinds)
+    for (const int64_t tokens : {9, 64})
+      if (kind.dtype == DType::kBf16) expect_right_experts(kind, tokens, 128, true, 192);
+}
+
 // Wider than a block's registers hold, with a tail.
 TEST_P(KernelChoiceTest, rms_norm_of_very_wide_rows_matches_float64) {
   for (const DType dtype : {DType::kF32, DType::kBf16}) {

@@ -7,6 +7,7 @@
 #include "cuda/experts/zero_points.h"
 #include "cuda/gemm/large.h"
 #include "cuda/gemm/quantize_rows.h"
+#include "cuda/linear/batch_product.h"
 #include "cuda/linear/zero_points.h"
 #include "cuda/runtime/device_arena.h"
 #include "ops/moe.h"
@@ -298,11 +299,18 @@ void moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream) {
 
 int64_t moe_experts_shared_scratch(const ops::MoeExpertsSharedArgs& args,
                                    const ops::Stream& stream) {
-  return divides(args) ? slab_scratch(args) : shared_in_parts_scratch(args, stream);
+  const int64_t large = large_takes_shared(args) ? large_moe_experts_shared_scratch(args) : 0;
+  const int64_t few = divides(args) ? slab_scratch(args) : shared_in_parts_scratch(args, stream);
+  return std::max(few, large);
+}
+
+bool takes_moe_experts_shared(const ops::MoeExpertsSharedArgs& args, const ops::Stream&) {
+  return args.experts.out.dim(0) <= kMaxStreamedTokens || large_takes_shared(args);
 }
 
 void moe_experts_shared(const ops::MoeExpertsSharedArgs& args, ops::Stream& stream) {
   if (args.experts.x.dim(0) == 0) return;
+  if (args.experts.x.dim(0) > kMaxStreamedTokens && large_moe_experts_shared(args, stream)) return;
   if (!divides(args)) return shared_in_parts(args, stream);
   run_slabs(args, stream);
 }

@@ -14,6 +14,7 @@ void add_experts(ops::Backend& backend);
 
 void moe_gate(const ops::MoeGateArgs& args, ops::Stream& stream);
 void moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream);
+bool takes_moe_experts_shared(const ops::MoeExpertsSharedArgs& args, const ops::Stream& stream);
 void moe_experts_shared(const ops::MoeExpertsSharedArgs& args, ops::Stream& stream);
 
 int64_t moe_gate_scratch(const ops::MoeGateArgs& args, const ops::Stream& stream);

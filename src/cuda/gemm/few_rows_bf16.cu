@@ -12,7 +12,7 @@
 #include "cuda/runtime/driver.h"
 #include "cuda/runtime/launch.cuh"
 
-// Persistent, warp-specialised: one warp loads by TMA, two warpgroups multiply (wgmma) with the weights as the
+// Persistent, warp-specialised: one or four warps load, two warpgroups multiply (wgmma) with the weights as the
 // instruction's 64 rows and tokens as its columns. Bound by memory: each expert's weights are read once.
 //
 // A task is a tile of rows and 128 rows of the weight: of down as they lie, of gate and up eight rows of each in turn,
@@ -26,7 +26,12 @@ namespace {
 using tensor::Bf16;
 
 constexpr int kWeightRows = 128, kGroupRows = 8, kGroups = kWeightRows / kGroupRows;
-constexpr int kMultiplyingThreads = 256, kFewThreads = kMultiplyingThreads + 32;
+constexpr int kMultiplyingThreads = 256;
+// Rows of gate and up are copied by all threads that load.
+template <bool kGated>
+constexpr int kLoadingThreads = kGated ? 128 : 32;
+template <bool kGated>
+constexpr int kFewThreads = kMultiplyingThreads + kLoadingThreads<kGated>;
 // Columns of out that a task makes.
 template <bool kGated>
 constexpr int kTaskColumns = kGated ? kWeightRows / 2 : kWeightRows;
@@ -45,6 +50,7 @@ static_assert(sizeof(FewRowsShared) <= (227 << 10));
 
 struct FewRowsParams {
   CUtensorMap weight;  // gate_up_map() or down_map()
+  CUtensorMap shared;  // the same, of the shared experts
   CUtensorMap x;       // down: boxes of kGroupAlignment rows
   const char* rows;    // gate and up
   int64_t row_bytes;
@@ -52,6 +58,7 @@ struct FewRowsParams {
   const int* token_of_row;
   Bf16* out;
   int steps, n, columns;  // of 64 channels; tasks beside each other
+  int experts;            // without the shared ones
 };
 
 // A role's place among tasks and stages.
@@ -70,15 +77,17 @@ struct FewRowsRing {
   }
 };
 
+// The last tiles first: the shared experts', which have the most rows.
 template <class Take>
 __device__ __forceinline__ void for_each_task(const FewRowsParams& p, const Take& take) {
   const int tasks = *p.tiles.count * p.columns;
-  for (int task = static_cast<int>(blockIdx.x); task < tasks; task += static_cast<int>(gridDim.x))
+  for (int task = tasks - 1 - static_cast<int>(blockIdx.x); task >= 0;
+       task -= static_cast<int>(gridDim.x))
     take(p.tiles.tiles[task / p.columns], task % p.columns);
 }
 
-// The warp that loads: one lane the weights, by TMA. Of down it also loads the rows, which lie behind each other; of
-// gate and up all lanes copy them 16 bytes at a time, because the copy engine takes too long for boxes of a row.
+// Who loads: one thread the weights, by TMA. Of down it also loads the rows, which lie behind each other; of gate and
+// up four warps copy them 16 bytes at a time, because the copy engine takes too long for boxes of a row.
 template <bool kGated>
 class Loader {
  public:
@@ -91,7 +100,7 @@ class Loader {
     for_each_task(p_, [&](const GroupTile& tile, int column) {
       for (int k = 0; k < p_.steps && early_ < FewRowsShared::kStages;
            ++k, ring.advance(), ++early_)
-        if (lane_ == 0) load_weights(ring, tile, column, k);
+        if (thread_ == 0) load_weights(ring, tile, column, k);
     });
   }
   __device__ __forceinline__ void load() {
@@ -103,11 +112,11 @@ class Loader {
           --early_;
         } else {
           barrier_wait(ring.empty(), ring.parity ^ 1);
-          if (lane_ == 0) load_weights(ring, tile, column, k);
+          if (thread_ == 0) load_weights(ring, tile, column, k);
         }
         if constexpr (kGated) {
           copy_rows(ring, tile, k);
-        } else if (lane_ == 0) {
+        } else if (thread_ == 0) {
           load_rows(ring, tile, k);
         }
       }
@@ -116,7 +125,7 @@ class Loader {
 
  private:
   // Pieces of 16 bytes of a row; rows that the warp copies at a time, and times.
-  static constexpr int kPieces = kRowBytes / 16, kRowsApart = 32 / kPieces;
+  static constexpr int kPieces = kRowBytes / 16, kRowsApart = kLoadingThreads<kGated> / kPieces;
   static constexpr int kRows = kFewTileRows / kRowsApart;
 
   __device__ __forceinline__ static int boxes_of(const GroupTile& tile) {
@@ -127,12 +136,14 @@ class Loader {
     const int rows = kGated ? 0 : boxes_of(tile) * kGroupAlignment;
     barrier_expect(ring.full(), sizeof((*ring).weights) + static_cast<uint32_t>(rows) * kRowBytes);
     const uint32_t to = shared_address((*ring).weights);
+    const int part = tile.group - p_.experts;  // of the shared experts
+    const CUtensorMap* const map = part < 0 ? &p_.weight : &p_.shared;
     if constexpr (kGated) {
-      load_tile(&p_.weight, to, ring.full(),
-                {k * kChannels, 0, 0, column * (kGroups / 2), tile.group});
+      const int groups = p_.n / kGroupRows * max(part, 0) + column * (kGroups / 2);
+      load_tile(map, to, ring.full(), {k * kChannels, 0, 0, groups, part < 0 ? tile.group : 0});
     } else {
-      load_tile(&p_.weight, to, ring.full(), k * kChannels,
-                tile.group * p_.n + column * kWeightRows);
+      load_tile(map, to, ring.full(), (p_.steps * max(part, 0) + k) * kChannels,
+                p_.n * (part < 0 ? tile.group : 0) + column * kWeightRows);
     }
   }
   __device__ __forceinline__ void load_rows(const FewRowsRing& ring, const GroupTile& tile,
@@ -144,7 +155,7 @@ class Loader {
   __device__ __forceinline__ void find_rows(const GroupTile& tile) {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const int row = i * kRowsApart + lane_ / kPieces;
+      const int row = i * kRowsApart + thread_ / kPieces;
       from_[i] = row < tile.num_rows ? p_.token_of_row[tile.row + row] : -1;
     }
   }
@@ -154,7 +165,7 @@ class Loader {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       if (i * kRowsApart >= tile.num_rows) break;
-      const int row = i * kRowsApart + lane_ / kPieces, piece = lane_ % kPieces;
+      const int row = i * kRowsApart + thread_ / kPieces, piece = thread_ % kPieces;
       if (from_[i] >= 0)
         copy_async_16(shared_address((*ring).tokens[row]) + (piece ^ row % 8) * 16,
                       p_.rows + from_[i] * p_.row_bytes + k * kRowBytes + piece * 16, true);
@@ -164,7 +175,7 @@ class Loader {
 
   const FewRowsParams& p_;
   FewRowsShared& shared_;
-  int lane_ = static_cast<int>(threadIdx.x) % 32;
+  int thread_ = static_cast<int>(threadIdx.x) - kMultiplyingThreads;
   int early_ = 0;  // stages whose weights are under way
   int from_[kRows] = {};
 };
@@ -217,14 +228,14 @@ __device__ __forceinline__ void multiply_task(const FewRowsParams& p, FewRowsRin
 
 // Before the wait down reads the tiles, which were made before gate and up began, and weights.
 template <bool kGated>
-__global__ void __launch_bounds__(kFewThreads, 1)
+__global__ void __launch_bounds__(kFewThreads<kGated>, 1)
     few_rows_bf16_kernel(const __grid_constant__ FewRowsParams p) {
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   FewRowsShared& shared = *reinterpret_cast<FewRowsShared*>(shared_bytes);
   if (threadIdx.x == 0) {
     prefetch_map(&p.weight), prefetch_map(&p.x);
     for (int i = 0; i < FewRowsShared::kStages; ++i) {
-      barrier_init(shared_address(&shared.full[i]), kGated ? 1 + 32 : 1);
+      barrier_init(shared_address(&shared.full[i]), kGated ? 1 + kLoadingThreads<kGated> : 1);
       barrier_init(shared_address(&shared.empty[i]), kMultiplyingThreads / 32);
     }
     barriers_are_ready();
@@ -247,57 +258,62 @@ __global__ void __launch_bounds__(kFewThreads, 1)
   });
 }
 
-// Experts, groups of rows, gate and up, rows, channels: a box has kGroups / 2 groups of gate and of up, in turn.
-CUtensorMap gate_up_map(const FewRowsBf16Args& args) {
+// Gate and up of experts of n x k. Experts, groups of rows, gate and up, rows, channels: a box has kGroups / 2 groups
+// of gate and of up, in turn.
+CUtensorMap gate_up_map(const Bf16* weight, int64_t experts, int64_t n, int64_t k) {
   static const auto encode =
       driver_function<decltype(&cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
-  const auto channels = static_cast<cuuint64_t>(args.k), row = channels * sizeof(Bf16);
-  const auto n = static_cast<cuuint64_t>(args.n);
-  const cuuint64_t sizes[5] = {channels, kGroupRows, 2, n / kGroupRows,
-                               static_cast<cuuint64_t>(args.experts)};
-  const cuuint64_t bytes[4] = {row, n * row, kGroupRows * row, 2 * n * row};
+  const auto channels = static_cast<cuuint64_t>(k), row = channels * sizeof(Bf16);
+  const auto rows = static_cast<cuuint64_t>(n);
+  const cuuint64_t sizes[5] = {channels, kGroupRows, 2, rows / kGroupRows,
+                               static_cast<cuuint64_t>(experts)};
+  const cuuint64_t bytes[4] = {row, rows * row, kGroupRows * row, 2 * rows * row};
   const cuuint32_t box[5] = {kChannels, kGroupRows, 2, kGroups / 2, 1}, steps[5] = {1, 1, 1, 1, 1};
   CUtensorMap map;
   const CUresult result =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, const_cast<Bf16*>(args.weight), sizes,
-             bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, const_cast<Bf16*>(weight), sizes, bytes,
+             box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  FATHOM_CHECK(result == CUDA_SUCCESS, "no tensor map of " << args.experts << " experts of "
-                                                           << args.n << " x " << args.k
-                                                           << ": error " << result);
+  FATHOM_CHECK(result == CUDA_SUCCESS, "no tensor map of " << experts << " experts of " << n
+                                                           << " x " << k << ": error " << result);
   return map;
 }
 
-// Boxes of 128 rows as they lie.
-CUtensorMap down_map(const FewRowsBf16Args& args) {
-  return tensor_map({.data = args.weight,
-                     .dtype = tensor::DType::kBf16,
-                     .rows = args.experts * args.n,
-                     .columns = args.k,
-                     .stride = args.k},
-                    kWeightRows);
+// Rows of k, in boxes.
+CUtensorMap rows_map(const Bf16* rows, int64_t count, int64_t k, int64_t stride, int box_rows) {
+  return tensor_map(
+      {.data = rows, .dtype = tensor::DType::kBf16, .rows = count, .columns = k, .stride = stride},
+      box_rows);
+}
+
+template <bool kGated>
+void set_weights(const FewRowsBf16Args& args, FewRowsParams& params) {
+  const int64_t n = args.n, k = args.k, wide = args.shared * (kGated ? n : k);
+  params.weight = kGated ? gate_up_map(args.weight, args.experts, n, k)
+                         : rows_map(args.weight, args.experts * n, k, k, kWeightRows);
+  if (args.shared == 0) return;
+  params.shared = kGated ? gate_up_map(args.shared_weight, 1, wide, k)
+                         : rows_map(args.shared_weight, n, wide, wide, kWeightRows);
 }
 
 template <bool kGated>
 void run_few_rows_bf16(const FewRowsBf16Args& args, ops::Stream& stream) {
-  const FewRowsParams params{.weight = kGated ? gate_up_map(args) : down_map(args),
-                             .x = tensor_map({.data = args.x,
-                                              .dtype = tensor::DType::kBf16,
-                                              .rows = args.x_rows,
-                                              .columns = args.k,
-                                              .stride = args.x_stride},
-                                             kGroupAlignment),
-                             .rows = reinterpret_cast<const char*>(args.x),
-                             .row_bytes = args.x_stride * static_cast<int64_t>(sizeof(Bf16)),
-                             .tiles = args.tiles,
-                             .token_of_row = args.token_of_row,
-                             .out = args.out,
-                             .steps = static_cast<int>(args.k / kChannels),
-                             .n = static_cast<int>(args.n),
-                             .columns = static_cast<int>(args.n / kTaskColumns<kGated>)};
+  FewRowsParams params{.weight = {},
+                       .shared = {},
+                       .x = rows_map(args.x, args.x_rows, args.k, args.x_stride, kGroupAlignment),
+                       .rows = reinterpret_cast<const char*>(args.x),
+                       .row_bytes = args.x_stride * static_cast<int64_t>(sizeof(Bf16)),
+                       .tiles = args.tiles,
+                       .token_of_row = args.token_of_row,
+                       .out = args.out,
+                       .steps = static_cast<int>(args.k / kChannels),
+                       .n = static_cast<int>(args.n),
+                       .columns = static_cast<int>(args.n / kTaskColumns<kGated>),
+                       .experts = static_cast<int>(args.experts)};
+  set_weights<kGated>(args, params);
   launch(few_rows_bf16_kernel<kGated>,
          {.grid = static_cast<unsigned>(num_multiprocessors()),
-          .block = kFewThreads,
+          .block = kFewThreads<kGated>,
           .shared_bytes = sizeof(FewRowsShared)},
          stream, params);
 }

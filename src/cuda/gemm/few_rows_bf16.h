@@ -19,6 +19,9 @@ struct FewRowsBf16Args {
   int64_t x_rows = 0, x_stride = 0, k = 0;
   const tensor::Bf16* weight = nullptr;  // [experts, n, k], of gate and up [experts, 2, n, k]
   int64_t experts = 0, n = 0;
+  // Behind those: experts that are parts of one matrix, of gate and up [2, shared * n, k], of down [n, shared * k].
+  const tensor::Bf16* shared_weight = nullptr;
+  int64_t shared = 0;
   GroupTiles tiles{};  // of kFewTileRows rows at most
   // Gate and up: row i of the product is row token_of_row[i] of x. Null: down, and row i.
   const int* token_of_row = nullptr;

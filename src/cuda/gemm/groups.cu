@@ -19,14 +19,22 @@ int64_t num_chunks(const GroupSizes& sizes) { return num_tiles(sizes.pairs(), kC
 
 struct SortParams {
   const int32_t* ids;
-  int pairs, per_token, first_expert, experts, chunks, gathered_columns, tile_rows;
+  int pairs, per_token, first_expert, experts, shared;  // experts: all of them
+  int chunks, gathered_columns, tile_rows;
   Groups groups;
 };
 
-// Index among this rank's experts. A negative or too large one means none of them.
+// Index among this rank's experts, behind which the shared ones lie; -1: none of them.
 __device__ __forceinline__ int expert_of_pair(const SortParams& p, int pair) {
-  const int id = p.ids[pair];
-  return id >= 0 ? id - p.first_expert : -1;
+  const int routed = p.experts - p.shared;
+  int place = pair;
+  if (p.shared > 0) {
+    const int token = pair / p.per_token, j = pair - token * p.per_token;
+    if (j < p.shared) return routed + j;
+    place = token * (p.per_token - p.shared) + j - p.shared;
+  }
+  const int id = p.ids[place], expert = id - p.first_expert;
+  return id >= 0 && expert >= 0 && expert < routed ? expert : -1;
 }
 
 // The pairs of a chunk by expert, into shared memory. Waits for the kernel before.
@@ -38,7 +46,7 @@ __device__ __forceinline__ void count_chunk(const SortParams& p, int chunk, int*
   const int begin = chunk * kChunk, end = min(begin + kChunk, p.pairs);
   for (int pair = begin + threadIdx.x; pair < end; pair += threads) {
     const int expert = expert_of_pair(p, pair);
-    if (expert >= 0 && expert < p.experts) atomicAdd(&counts[expert], 1);
+    if (expert >= 0) atomicAdd(&counts[expert], 1);
   }
   __syncthreads();
 }
@@ -137,7 +145,7 @@ __device__ __forceinline__ void place_chunk(const SortParams& p, int chunk, int*
   for (int pair = begin + threadIdx.x; pair < end; pair += static_cast<int>(blockDim.x)) {
     const int expert = expert_of_pair(p, pair);
     int row = -1;
-    if (expert >= 0 && expert < p.experts) {
+    if (expert >= 0) {
       row = atomicAdd(&rows[expert], 1);
       p.groups.token_of_row[row] = pair / p.per_token;
     }
@@ -176,7 +184,7 @@ static GroupTiles carve_tiles(int64_t most, DeviceArena& arena) {
 }
 
 Groups carve_groups(const GroupSizes& sizes, DeviceArena& arena) {
-  return {.starts = arena.take<int>(num_chunks(sizes) * sizes.experts),
+  return {.starts = arena.take<int>(num_chunks(sizes) * sizes.all_experts()),
           .tiles = carve_tiles(sizes.max_tiles(), arena),
           .gathered_tiles = carve_tiles(sizes.max_gathered_tiles(), arena),
           .row_of_pair = arena.take<int>(sizes.pairs()),
@@ -187,16 +195,17 @@ void sort_pairs(const GroupSizes& sizes, const int32_t* ids, const Groups& group
                 ops::Stream& stream) {
   const SortParams params{.ids = ids,
                           .pairs = static_cast<int>(sizes.pairs()),
-                          .per_token = static_cast<int>(sizes.num_experts_per_tok),
+                          .per_token = static_cast<int>(sizes.per_token()),
                           .first_expert = static_cast<int>(sizes.first_expert),
-                          .experts = static_cast<int>(sizes.experts),
+                          .experts = static_cast<int>(sizes.all_experts()),
+                          .shared = static_cast<int>(sizes.shared),
                           .chunks = static_cast<int>(num_chunks(sizes)),
                           .gathered_columns = static_cast<int>(sizes.gathered_columns),
                           .tile_rows = static_cast<int>(sizes.tile_rows),
                           .groups = groups};
   const auto chunks = static_cast<unsigned>(num_chunks(sizes));
-  const int shared_bytes = static_cast<int>(sizes.experts) * 4;
-  const auto plan_threads = num_tiles(sizes.experts, 32) * 32;
+  const int shared_bytes = params.experts * 4;
+  const auto plan_threads = num_tiles(sizes.all_experts(), 32) * 32;
   if (chunks == 1)
     return launch(
         sort_chunk_kernel,

@@ -282,7 +282,7 @@ bool takes_shape(const ExpertSizes& s) {
   const int64_t row_of = row_multiple(s.weight);
   const bool has_blocks = takes_quantised(s.weight) && !s.quantises_whole_rows();
   return s.weight != Stored::kF32 && s.hidden_size % row_of == 0 && s.inter % row_of == 0 &&
-         s.inter > 0 && s.hidden_size > 0 && s.groups.experts <= kMaxGroups &&
+         s.inter > 0 && s.hidden_size > 0 && s.groups.all_experts() <= kMaxGroups &&
          s.groups.experts > 0 && (!has_blocks || s.inter % tensor::kScaleBlock == 0);
 }
 
@@ -374,29 +374,33 @@ void run_few_gate_up(const ops::MoeExpertsArgs& args, const ExpertSizes& s,
   quantise_h(s, scratch, stream);
 }
 
-// Gate and up, then down, of bf16.
-void run_few_bf16(const ops::MoeExpertsArgs& args, const ExpertSizes& s,
-                  const ExpertScratch& scratch, ops::Stream& stream) {
-  const auto* const x = static_cast<const Bf16*>(args.x.values.data());
-  const auto* const h = static_cast<const Bf16*>(scratch.h);
-  few_rows_bf16({.x = x,
+// Gate and up, then down, of bf16. shared: null without shared experts.
+void run_few_bf16(const ops::MoeExpertsArgs& args, const ops::MoeExpertsSharedArgs* shared,
+                  const ExpertSizes& s, const ExpertScratch& scratch, ops::Stream& stream) {
+  const auto values = [](const Tensor& of) { return static_cast<const Bf16*>(of.data()); };
+  auto* const h = static_cast<Bf16*>(scratch.h);
+  few_rows_bf16({.x = values(args.x.values),
                  .x_rows = s.groups.tokens,
                  .x_stride = args.x.values.stride(0),
                  .k = s.hidden_size,
-                 .weight = static_cast<const Bf16*>(args.gate_up.data.data()),
+                 .weight = values(args.gate_up.data),
                  .experts = s.groups.experts,
                  .n = s.inter,
+                 .shared_weight = shared != nullptr ? values(shared->shared_gate_up.data) : nullptr,
+                 .shared = s.groups.shared,
                  .tiles = scratch.groups.tiles,
                  .token_of_row = scratch.groups.token_of_row,
-                 .out = static_cast<Bf16*>(scratch.h)},
+                 .out = h},
                 stream);
   few_rows_bf16({.x = h,
                  .x_rows = s.groups.max_rows(),
                  .x_stride = s.inter,
                  .k = s.inter,
-                 .weight = static_cast<const Bf16*>(args.down.data.data()),
+                 .weight = values(args.down.data),
                  .experts = s.groups.experts,
                  .n = s.hidden_size,
+                 .shared_weight = shared != nullptr ? values(shared->shared_down.data) : nullptr,
+                 .shared = s.groups.shared,
                  .tiles = scratch.groups.tiles,
                  .out = scratch.y},
                 stream);
@@ -435,8 +439,11 @@ int64_t large_moe_experts_scratch(const ops::MoeExpertsArgs& args) {
   return arena.bytes();
 }
 
-bool large_moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream) {
-  const ExpertSizes s = sizes_of(args);
+namespace {
+
+// shared: null without shared experts.
+bool run_experts(const ops::MoeExpertsArgs& args, const ops::MoeExpertsSharedArgs* shared,
+                 const ExpertSizes& s, ops::Stream& stream) {
   if (s.groups.tokens == 0) return true;
   if (!takes_shape(s) || !is_aligned(args.x.values) || !is_aligned(args.out) ||
       !is_aligned(args.gate_up.data) || !is_aligned(args.down.data))
@@ -445,7 +452,7 @@ bool large_moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream) {
   const ExpertScratch scratch = carve(s, quantises(args.x, s.weight), arena);
   sort_pairs(s.groups, args.ids.as<int32_t>(), scratch.groups, stream);
   if (s.has_few_rows() && s.weight == Stored::kBf16) {
-    run_few_bf16(args, s, scratch, stream);
+    run_few_bf16(args, shared, s, scratch, stream);
   } else {
     s.has_few_rows() ? run_few_gate_up(args, s, scratch, stream)
                      : run_gate_up(args, s, scratch, stream);
@@ -455,13 +462,45 @@ bool large_moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream) {
                 .weights = args.weights.as<float>(),
                 .row_of_pair = scratch.groups.row_of_pair,
                 .tokens = s.groups.tokens,
-                .copies = s.groups.num_experts_per_tok,
+                .copies = s.groups.per_token(),
                 .dim = s.hidden_size,
+                .shared = s.groups.shared,
                 .accumulate = args.accumulate,
                 .out = args.out.as<Bf16>(),
                 .out_stride = args.out.stride(0)},
                stream);
   return true;
+}
+
+ExpertSizes sizes_of(const ops::MoeExpertsSharedArgs& args) {
+  ExpertSizes s = sizes_of(args.experts);
+  s.groups.shared = ops::row_values(args.shared_down.data) / s.inter;
+  return s;
+}
+
+}  // namespace
+
+bool large_moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream) {
+  return run_experts(args, nullptr, sizes_of(args), stream);
+}
+
+bool large_takes_shared(const ops::MoeExpertsSharedArgs& args) {
+  const ExpertSizes s = sizes_of(args);
+  static_assert(kMostFewSharedTokens == kFewTileRows);
+  return s.weight == Stored::kBf16 && takes_shape(s) && s.has_few_rows() &&
+         s.groups.tokens <= kMostFewSharedTokens &&
+         ops::row_values(args.shared_down.data) == s.groups.shared * s.inter;
+}
+
+int64_t large_moe_experts_shared_scratch(const ops::MoeExpertsSharedArgs& args) {
+  DeviceArena arena;
+  carve(sizes_of(args), false, arena);
+  return arena.bytes();
+}
+
+bool large_moe_experts_shared(const ops::MoeExpertsSharedArgs& args, ops::Stream& stream) {
+  return is_aligned(args.shared_gate_up.data[0]) && is_aligned(args.shared_down.data) &&
+         run_experts(args.experts, &args, sizes_of(args), stream);
 }
 
 }  // namespace fathom::cuda

@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kThreads)
   Bf16* const out = p.out + token * p.out_stride + channel;
   Words<Bf16> before{};
   if (p.accumulate) before.at[0] = *reinterpret_cast<const uint4*>(out);
-  const int copies = static_cast<int>(p.copies);
+  const int copies = static_cast<int>(p.copies), shared = static_cast<int>(p.shared);
   Vector sum{};
   for (int first = 0; first < copies; first += kPairs) {
     Words<Bf16> words[kPairs];
@@ -38,7 +38,10 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < kPairs; ++j) {
       const int64_t pair = token * copies + first + j;
       rows[j] = first + j < copies ? p.row_of_pair[pair] : -1;
-      weights[j] = first + j < copies ? p.weights[pair] : 0.0f;
+      const int routed = first + j - shared;
+      weights[j] = first + j >= copies ? 0.0f
+                   : routed < 0        ? 1.0f
+                                       : p.weights[token * (copies - shared) + routed];
     }
 #pragma unroll
     for (int j = 0; j < kPairs; ++j)
