@@ -1,5 +1,7 @@
 #include "tuned/choice.h"
 
+#include "tuned/few_experts.h"
+
 namespace fathom::tuned {
 namespace {
 
@@ -52,8 +54,9 @@ bool is_one_class(const MatrixShape&, int64_t rows, int64_t other_rows) {
   return row_class(rows) == row_class(other_rows);
 }
 
-bool is_one_class(const ExpertShape&, int64_t rows, int64_t other_rows) {
-  return (rows <= kMaxStreamedExpertRows) == (other_rows <= kMaxStreamedExpertRows);
+bool is_one_class(const ExpertShape& shape, int64_t rows, int64_t other_rows) {
+  return has_few_expert_tokens(shape, rows) == has_few_expert_tokens(shape, other_rows) &&
+         (rows <= kMaxStreamedExpertRows) == (other_rows <= kMaxStreamedExpertRows);
 }
 
 bool has_same_sums(const MatrixChoice& a, const MatrixChoice& b) {
@@ -86,6 +89,9 @@ std::string why_not(const ExpertShape& shape, int64_t rows, const ExpertChoice& 
   for (const int stages : {choice.gate_up_stages, choice.down_stages})
     if (stages != 0 && (stages < 2 || stages > 4))
       return "stages are " + std::to_string(stages) + ", must be 2 to 4";
+  if (choice.kernel != ExpertKernel::kDefault && has_few_expert_tokens(shape, rows))
+    return std::to_string(rows) +
+           " tokens of FP8 experts of 256 channels have kernels of their own";
   switch (choice.kernel) {
     case ExpertKernel::kDefault:
     case ExpertKernel::kNarrow:

@@ -182,7 +182,7 @@ TEST(TuneCandidates, few_are_left_for_the_device) {
 
 TEST(TuneCandidates, pairs_of_many_tokens_are_dropped) {
   const ExpertTask experts{
-      .shape = {DType::kF8E4M3, 256, 256}, .hidden_size = 7168, .num_experts_per_tok = 8};
+      .shape = {DType::kF8E4M3, 256, 512}, .hidden_size = 7168, .num_experts_per_tok = 8};
   const auto tasks = expert_tasks(experts, {1, 128}, {});
   const auto has_pairs = [](const std::vector<ExpertChoice>& choices) {
     for (const ExpertChoice& choice : choices)

@@ -167,6 +167,16 @@ TEST_P(KernelChoiceTest, experts_of_few_rows_match_float64) {
         expect_right_experts(kind, tokens, 128, false, 256);
 }
 
+// With 1152 channels the parts of a row have one or two blocks of scales, with 128 most have none.
+TEST_P(KernelChoiceTest, fp8_experts_of_256_channels_match_float64) {
+  if (!backend().supports("moe_experts", DType::kF8E4M3)) GTEST_SKIP() << "no FP8 experts";
+  for (const WeightKind& kind : kWeightKinds) {
+    if (kind.dtype != DType::kF8E4M3) continue;
+    for (const int64_t tokens : {2, 5}) expect_right_experts(kind, tokens, 128, false, 256);
+    for (const int64_t tokens : {1, 3, 7}) expect_right_experts(kind, tokens, 1152, false, 256);
+  }
+}
+
 TEST_P(KernelChoiceTest, experts_match_float64_beside_every_limit_of_tokens) {
   for (const WeightKind& kind : kWeightKinds)
     for (const int64_t tokens : {128, 129, 2046})
@@ -182,8 +192,10 @@ INSTANTIATE_TEST_SUITE_P(backends, SharedKernelChoiceTest,
 TEST_P(SharedKernelChoiceTest, shared_experts_of_few_tokens_match_float64) {
   for (const WeightKind& kind : kWeightKinds)
     for (const int64_t tokens : {1, 5, 8})
-      if (backend().supports("moe_experts_shared", kind.dtype))
+      if (backend().supports("moe_experts_shared", kind.dtype)) {
         expect_right_experts(kind, tokens, 256, true);
+        if (kind.dtype == DType::kF8E4M3) expect_right_experts(kind, tokens, 128, true, 256);
+      }
 }
 
 // Of a width that has a kernel for few rows of an expert.

@@ -365,6 +365,40 @@ TEST_P(MoeExpertsTest, rows_do_not_depend_on_the_batch) {
     }
 }
 
+// FP8 experts of 256 channels have kernels of their own, whose blocks divide the channels by the number of tokens.
+TEST_P(MoeExpertsTest, rows_of_few_tokens_do_not_depend_on_the_batch) {
+  if (!backend().supports("moe_experts", DType::kF8E4M3)) GTEST_SKIP() << "no FP8 experts";
+  const ExpertsCase c{8, 1152, 256, 4, 2};
+  const ExpertsInputs in = make_inputs(c, DType::kF8E4M3);
+  std::vector<uint8_t> all;
+  run(in, true, 0, c.tokens, &all);
+  for (const std::vector<int64_t>& cuts :
+       {std::vector<int64_t>{0, 1, 3, 8}, std::vector<int64_t>{0, 4, 7, 8}}) {
+    std::vector<uint8_t> pieces;
+    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+      std::vector<uint8_t> piece;
+      run(in, true, cuts[i], cuts[i + 1], &piece);
+      pieces.insert(pieces.end(), piece.begin(), piece.end());
+    }
+    EXPECT_EQ(pieces, all) << cuts[1];
+  }
+}
+
+// More pairs of an expert than there are tokens.
+TEST_P(MoeExpertsTest, tokens_may_name_an_expert_twice) {
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3}) {
+    if (!backend().supports("moe_experts", dtype)) continue;
+    const ExpertsCase c{7, 128, 256, 2, 2};
+    ExpertsInputs in = make_inputs(c, dtype);
+    for (int64_t t = 0; t < c.tokens; ++t)
+      for (int64_t j = 0; j < c.num_experts_per_tok; ++j)
+        in.ids.at(t, j) = t == 3 && j == 0 ? 0 : 1;
+    expect_close(run(in, false, 0, c.tokens),
+                 ref::moe_experts(in.x, in.ids, in.weights, in.gate_up, in.down),
+                 dtype == DType::kF8E4M3 ? kFp8ExpertBounds : kExpertBounds);
+  }
+}
+
 TEST_P(MoeExpertsTest, garbage_in_rows_without_experts_changes_no_bit_of_the_others) {
   for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3}) {
     if (!backend().supports("moe_experts", dtype)) continue;

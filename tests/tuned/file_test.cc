@@ -19,7 +19,7 @@ using testing::HasSubstr;
 constexpr const char* kMatrixName =
     "N=1536,K=1536,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json";
 constexpr const char* kExpertName =
-    "E=256,N=256,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json";
+    "E=256,N=512,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json";
 
 MatrixChoices some_matrix() {
   return {
@@ -41,7 +41,7 @@ MatrixChoices some_matrix() {
 ExpertChoices some_experts() {
   return {
       .device = "NVIDIA_H200",
-      .shape = {.dtype = DType::kF8E4M3, .experts = 256, .inter = 256},
+      .shape = {.dtype = DType::kF8E4M3, .experts = 256, .inter = 512},
       .entries =
           {{.rows = 1,
             .choice = {.kernel = ExpertKernel::kPairs, .gate_up_stages = 4, .down_stages = 2}},

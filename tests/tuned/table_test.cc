@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tuned/few_experts.h"
+
 namespace fathom::tuned {
 namespace {
 
@@ -111,6 +113,26 @@ TEST(TunedChoice, what_kernels_cannot_do_is_named) {
       {64, {.kernel = MatrixKernel::kBatch, .cluster = 8}, "without a part of K 1536"}};
   for (const Refused& refused : cases)
     EXPECT_THAT(why_not(kMatrix, refused.rows, refused.choice), testing::HasSubstr(refused.why));
+}
+
+TEST(TunedChoice, few_tokens_of_experts_of_256_channels_have_no_choice) {
+  const ExpertChoice wide{.kernel = ExpertKernel::kWide};
+  EXPECT_THAT(why_not(kExperts, kMaxFewExpertTokens, wide),
+              testing::HasSubstr("kernels of their own"));
+  EXPECT_EQ(why_not(kExperts, kMaxFewExpertTokens, {}), "");
+  EXPECT_EQ(why_not(kExperts, kMaxFewExpertTokens + 1, wide), "");
+  EXPECT_FALSE(is_one_class(kExperts, kMaxFewExpertTokens, kMaxFewExpertTokens + 1));
+  ExpertShape wider = kExperts;
+  wider.inter = 512;
+  EXPECT_EQ(why_not(wider, 1, wide), "");
+  EXPECT_TRUE(is_one_class(wider, 1, kMaxStreamedExpertRows));
+}
+
+// A choice of more tokens is not theirs.
+TEST_F(TunedTable, few_tokens_of_experts_of_256_channels_are_by_the_rule) {
+  set({{.rows = 32, .choice = {.kernel = ExpertKernel::kWide}}});
+  EXPECT_EQ(choose(kExperts, kMaxFewExpertTokens + 1).kernel, ExpertKernel::kWide);
+  EXPECT_EQ(choose(kExperts, kMaxFewExpertTokens).kernel, ExpertKernel::kDefault);
 }
 
 }  // namespace

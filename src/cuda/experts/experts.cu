@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/device/convert.cuh"
+#include "cuda/experts/few_tokens.h"
 #include "cuda/experts/ops.h"
 #include "cuda/experts/zero_points.h"
 #include "cuda/gemm/large.h"
@@ -167,16 +168,32 @@ ExpertProductParams down_params(const Call& call, const Scratch& scratch,
   return params;
 }
 
+PairExperts pairs_of(const Call& call) {
+  const Sizes s = sizes_of(call);
+  return {.ids = call.experts.ids.as<int32_t>(),
+          .routed = static_cast<int>(s.routed),
+          .shared = static_cast<int>(s.shared),
+          .first = static_cast<int>(call.experts.first_expert),
+          .experts = static_cast<int>(s.experts)};
+}
+
+CombineParams combining_of(const Call& call) {
+  const ops::MoeExpertsArgs& args = call.experts;
+  return {.of_pairs = pairs_of(call),
+          .weights = args.weights.as<float>(),
+          .out = args.out.data(),
+          .out_stride = args.out.stride(0),
+          .tokens = static_cast<int>(args.x.dim(0)),
+          .hidden_size = static_cast<int>(args.out.dim(1)),
+          .accumulate = args.accumulate};
+}
+
 // Enqueues what makes them; few pairs need none.
 ExpertLists make_lists(const Call& call, const Scratch& scratch, bool sorted, int group_tokens,
                        ops::Stream& stream) {
   const Sizes s = sizes_of(call);
   const int64_t pairs = call.experts.x.dim(0) * s.per_token;
-  const PairExperts of_pairs{.ids = call.experts.ids.as<int32_t>(),
-                             .routed = static_cast<int>(s.routed),
-                             .shared = static_cast<int>(s.shared),
-                             .first = static_cast<int>(call.experts.first_expert),
-                             .experts = static_cast<int>(s.experts)};
+  const PairExperts of_pairs = pairs_of(call);
   if (!sorted)
     return {
         .of_pairs = of_pairs, .most_groups = static_cast<int>(pairs), .group_tokens = group_tokens};
@@ -217,6 +234,51 @@ ExpertChoice choose(const Call& call, const ops::Stream& stream) {
   return {.kernel = is_wide ? ExpertKernel::kWide : ExpertKernel::kNarrow};
 }
 
+// Whether the kernels of few tokens take it (few_tokens.h).
+bool takes_few(const Call& call, const ops::Stream& stream) {
+  const Sizes s = sizes_of(call);
+  return !stream.backend().batch_invariant &&
+         takes_few_tokens({.weight = s.weight,
+                           .tokens = call.experts.x.dim(0),
+                           .hidden_size = s.hidden_size,
+                           .inter = s.inter,
+                           .experts = s.experts,
+                           .routed = s.routed,
+                           .shared = s.shared}) &&
+         rows_are_aligned(call);
+}
+
+void run_few(const Call& call, ops::Stream& stream) {
+  const ops::MoeExpertsArgs& args = call.experts;
+  const Sizes s = sizes_of(call);
+  DeviceArena arena(stream.scratch());
+  const Scratch scratch = carve(call, arena);
+  const ExpertProductParams rows = gate_up_params(call, scratch, stream);
+  const int64_t tokens = args.x.dim(0);
+  FewTokensArgs few{
+      .x = rows.x,
+      .x_scale = rows.x_scale,
+      .x_stride = rows.x_stride_bytes,
+      .tokens = tokens,
+      .hidden_size = s.hidden_size,
+      .of_pairs = pairs_of(call),
+      .weight = rows.weight,
+      .weight_scale = rows.w_scale,
+      .shared_weight = rows.shared_weight,
+      .shared_weight_scale = rows.shared_w_scale,
+  };
+  const FewTokensHidden h{.values = reinterpret_cast<uint8_t*>(scratch.h_q),
+                          .scales = scratch.h_scale};
+  few_tokens_gate_up(few, h, stream);
+  few.weight = args.down.data.data();
+  few.weight_scale = args.down.scale.as<float>();
+  if (s.shared > 0) {
+    few.shared_weight = call.shared_down.data.data();
+    few.shared_weight_scale = call.shared_down.scale.as<float>();
+  }
+  few_tokens_down(few, h, combining_of(call), stream);
+}
+
 void run_slab(const Call& call, ops::Stream& stream) {
   const ops::MoeExpertsArgs& args = call.experts;
   const Sizes s = sizes_of(call);
@@ -234,13 +296,7 @@ void run_slab(const Call& call, ops::Stream& stream) {
   run_gate_up(s.weight, gate_up, stream);
   ExpertProductParams down = down_params(call, scratch, gate_up, stream);
   down.chosen_stages = choice.down_stages;
-  const CombineParams combining{.of_pairs = gate_up.lists.of_pairs,
-                                .weights = args.weights.as<float>(),
-                                .out = args.out.data(),
-                                .out_stride = args.out.stride(0),
-                                .tokens = static_cast<int>(tokens),
-                                .hidden_size = static_cast<int>(s.hidden_size),
-                                .accumulate = args.accumulate};
+  const CombineParams combining = combining_of(call);
   if (!sorted) return run_down_and_combine(s.weight, down, combining, stream);
   run_down(s.weight, down, stream);
   combine(combining, scratch.y, stream);
@@ -292,6 +348,7 @@ void moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream) {
     return zero_point_experts(args, stream);
   }
   const Call call{.experts = args, .shared_gate_up = {}, .shared_down = {}};
+  if (takes_few(call, stream)) return run_few(call, stream);
   if (choose(call, stream).kernel == ExpertKernel::kTiled && large_moe_experts(args, stream))
     return;
   run_slabs(call, stream);
@@ -312,6 +369,7 @@ void moe_experts_shared(const ops::MoeExpertsSharedArgs& args, ops::Stream& stre
   if (args.experts.x.dim(0) == 0) return;
   if (args.experts.x.dim(0) > kMaxStreamedTokens && large_moe_experts_shared(args, stream)) return;
   if (!divides(args)) return shared_in_parts(args, stream);
+  if (takes_few(args, stream)) return run_few(args, stream);
   run_slabs(args, stream);
 }
 

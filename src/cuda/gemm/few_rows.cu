@@ -2,6 +2,7 @@
 
 #include "cuda/device/convert.cuh"
 #include "cuda/gemm/activation.cuh"
+#include "cuda/gemm/gate_up_map.h"
 #include "cuda/gemm/tensor_map.h"
 #include "cuda/mma/warpgroup.cuh"
 #include "cuda/ptx/barrier.cuh"
@@ -9,7 +10,6 @@
 #include "cuda/ptx/registers.cuh"
 #include "cuda/ptx/shared.cuh"
 #include "cuda/ptx/tensor_copy.cuh"
-#include "cuda/runtime/driver.h"
 #include "cuda/runtime/launch.cuh"
 
 // Persistent, warp-specialised: one warp loads by TMA, two warpgroups multiply (wgmma) with the weights as the
@@ -23,7 +23,8 @@
 namespace fathom::cuda {
 namespace {
 
-constexpr int kGroupRows = 8, kTaskColumns = 64, kGroups = 2 * kTaskColumns / kGroupRows;
+constexpr int kGroupRows = kGateUpGroupRows, kTaskColumns = 64,
+              kGroups = 2 * kTaskColumns / kGroupRows;
 constexpr int kMultiplyingThreads = 256, kFewThreads = kMultiplyingThreads + 32;
 constexpr int kChannels = kScaleBlock;  // of a stage; e4m3, so as many bytes
 
@@ -39,7 +40,7 @@ struct FewRowsShared {
 static_assert(sizeof(FewRowsShared) <= (227 << 10));
 
 struct FewRowsParams {
-  CUtensorMap x, gate_up;  // of a row; gate_up_map()
+  CUtensorMap x, gate_up;  // of a row; gate_up_map.h
   const float* x_scale;
   const float* gate_up_scale;
   GroupTiles tiles;
@@ -182,32 +183,15 @@ bool takes_few_rows(Stored weight, int64_t inter, int64_t hidden_size) {
   return weight == Stored::kF8 && inter == kInter && hidden_size % kScaleBlock == 0;
 }
 
-// Experts, groups of rows, gate and up, rows, channels: a box has kGroups / 2 groups of gate and of up, in turn.
-static CUtensorMap gate_up_map(const FewRowsArgs& args) {
-  static const auto encode =
-      driver_function<decltype(&cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
-  const auto row = static_cast<cuuint64_t>(args.hidden_size);
-  const auto inter = static_cast<cuuint64_t>(args.inter);
-  const cuuint64_t sizes[5] = {row, kGroupRows, 2, inter / kGroupRows,
-                               static_cast<cuuint64_t>(args.experts)};
-  const cuuint64_t bytes[4] = {row, inter * row, kGroupRows * row, 2 * inter * row};
-  const cuuint32_t box[5] = {kChannels, kGroupRows, 2, kGroups / 2, 1}, steps[5] = {1, 1, 1, 1, 1};
-  CUtensorMap map;
-  const CUresult result =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 5, const_cast<void*>(args.gate_up), sizes, bytes,
-             box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  FATHOM_CHECK(result == CUDA_SUCCESS, "no tensor map of "
-                                           << args.experts << " experts of " << args.inter << " x "
-                                           << args.hidden_size << ": error " << result);
-  return map;
-}
-
 void few_rows_gate_up(const FewRowsArgs& args, ops::Stream& stream) {
   using tensor::DType;
   const FewRowsParams params{
       .x = tensor_map({args.x, DType::kF8E4M3, args.tokens, args.hidden_size, args.x_stride}, 1),
-      .gate_up = gate_up_map(args),
+      .gate_up = gate_up_map({.weights = args.gate_up,
+                              .experts = args.experts,
+                              .inter = args.inter,
+                              .row_bytes = args.hidden_size},
+                             kTaskColumns),
       .x_scale = args.x_scale,
       .gate_up_scale = args.gate_up_scale,
       .tiles = args.tiles,

@@ -1,5 +1,8 @@
 #include "cuda/gemm/tensor_map.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/check.h"
 #include "cuda/runtime/driver.h"
 
@@ -45,6 +48,24 @@ static CUtensorMap encode(const Matrix& matrix, int box_rows, int box_bytes,
 
 CUtensorMap tensor_map(const Matrix& matrix, int box_rows) {
   return encode(matrix, box_rows, 128, CU_TENSOR_MAP_SWIZZLE_128B);
+}
+
+CUtensorMap tensor_map(const Bytes5& bytes) {
+  cuuint64_t sizes[5], strides[4];
+  cuuint32_t box[5];
+  std::copy(std::begin(bytes.sizes), std::end(bytes.sizes), sizes);
+  std::copy(std::begin(bytes.strides), std::end(bytes.strides), strides);
+  std::copy(std::begin(bytes.box), std::end(bytes.box), box);
+  const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
+  CUtensorMap map;
+  const CUresult result = encode_function()(
+      &map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 5, const_cast<void*>(bytes.data), sizes, strides, box,
+      steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  FATHOM_CHECK(result == CUDA_SUCCESS, "no tensor map of " << sizes[0] << " x " << sizes[1] << " x "
+                                                           << sizes[2] << " x " << sizes[3] << " x "
+                                                           << sizes[4] << ": error " << result);
+  return map;
 }
 
 CUtensorMap plain_map(const Matrix& matrix, int box_rows, int box_bytes) {

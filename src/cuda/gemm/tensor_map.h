@@ -29,4 +29,13 @@ CUtensorMap tensor_map(const Matrix& matrix, int box_rows);
 // Rows of a box have `box_bytes` and lie one behind the other, not swizzled.
 CUtensorMap plain_map(const Matrix& matrix, int box_rows, int box_bytes);
 
+// Bytes in five dimensions, the first one's next to each other; a box has 128 of them there, swizzled as above.
+struct Bytes5 {
+  const void* data = nullptr;
+  int64_t sizes[5] = {};
+  int64_t strides[4] = {};  // of the second to the fifth dimension
+  int box[5] = {};
+};
+CUtensorMap tensor_map(const Bytes5& bytes);
+
 }  // namespace fathom::cuda

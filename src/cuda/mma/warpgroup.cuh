@@ -35,6 +35,13 @@ __device__ __forceinline__ uint64_t descriptor(uint32_t word) {
 // 32 bytes further in every row; of a word as well.
 inline constexpr uint32_t kStepOfK = 32 / 16;
 
+// Of rows that are cut into pieces of 16 bytes, not swizzled: a piece of all rows, 16 bytes apart, then the next one
+// `piece_bytes` behind it. Any row may be the first.
+__device__ __forceinline__ uint64_t pieces_descriptor(uint32_t address, uint32_t piece_bytes) {
+  constexpr uint64_t kEightRows = uint64_t{8 * 16 / 16} << 32;
+  return kEightRows | piece_bytes / 16 << 16 | address >> 4;
+}
+
 // The compiler does not know that the instructions write their registers later: none may move across.
 template <int kSize>
 __device__ __forceinline__ void pin(float (&d)[kSize]) {
@@ -62,12 +69,14 @@ __device__ __forceinline__ void mma_wait(Sum (&d)[kSize]) {
 }
 
 // clang-format off
+#define FATHOM_D4(c, i) c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3])
 #define FATHOM_D8(c, i)                                                                           \
   c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3]), c(d[i + 4]), c(d[i + 5]), c(d[i + 6]), c(d[i + 7])
 #define FATHOM_D16(c, i) FATHOM_D8(c, i), FATHOM_D8(c, i + 8)
 #define FATHOM_D32(c, i) FATHOM_D16(c, i), FATHOM_D16(c, i + 16)
 #define FATHOM_D64(c, i) FATHOM_D32(c, i), FATHOM_D32(c, i + 32)
 #define FATHOM_D128(c, i) FATHOM_D64(c, i), FATHOM_D64(c, i + 64)
+#define FATHOM_FIRST_4 "%0, %1, %2, %3"
 #define FATHOM_FIRST_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define FATHOM_FIRST_16 FATHOM_FIRST_8 \
   ", %8, %9, %10, %11, %12, %13, %14, %15"
@@ -129,6 +138,10 @@ __device__ __forceinline__ void mma(float (&d)[8], uint64_t a, uint64_t b, bool 
                                     tensor::F8E4M3) {
   FATHOM_WGMMA("m64n16k32.f32.e4m3.e4m3", 8, "%8", "%9", "%10", "");
 }
+__device__ __forceinline__ void mma(float (&d)[4], uint64_t a, uint64_t b, bool add,
+                                    tensor::F8E4M3) {
+  FATHOM_WGMMA("m64n8k32.f32.e4m3.e4m3", 4, "%4", "%5", "%6", "");
+}
 __device__ __forceinline__ void mma(int (&d)[128], uint64_t a, uint64_t b, bool add, int8_t) {
   FATHOM_WGMMA_S8("m64n256k32.s32.s8.s8", 128, "%128", "%129", "%130");
 }
@@ -173,11 +186,13 @@ __device__ __forceinline__ void mma_rows(float (&d)[128], uint64_t a, uint64_t b
 #undef FATHOM_FIRST_32
 #undef FATHOM_FIRST_16
 #undef FATHOM_FIRST_8
+#undef FATHOM_FIRST_4
 #undef FATHOM_D128
 #undef FATHOM_D64
 #undef FATHOM_D32
 #undef FATHOM_D16
 #undef FATHOM_D8
+#undef FATHOM_D4
 // clang-format on
 
 }  // namespace fathom::cuda
