@@ -3,6 +3,7 @@
 #include "cuda/device/convert.cuh"
 #include "cuda/gemm/activation.cuh"
 #include "cuda/gemm/gate_up_map.h"
+#include "cuda/gemm/stage_ring.cuh"
 #include "cuda/gemm/tensor_map.h"
 #include "cuda/mma/warpgroup.cuh"
 #include "cuda/ptx/barrier.cuh"
@@ -49,21 +50,7 @@ struct FewRowsParams {
   int steps, inter, columns;  // of 128 channels; tasks beside each other
 };
 
-// A role's place among tasks and stages.
-struct FewRowsRing {
-  FewRowsShared& shared;
-  int stage = 0;
-  uint32_t parity = 0;
-
-  __device__ uint32_t full() const { return shared_address(&shared.full[stage]); }
-  __device__ uint32_t empty() const { return shared_address(&shared.empty[stage]); }
-  __device__ FewRowsShared::Stage& operator*() const { return shared.stages[stage]; }
-  __device__ void advance() {
-    if (++stage < FewRowsShared::kStages) return;
-    stage = 0;
-    parity ^= 1;
-  }
-};
+using FewRowsRing = StageRing<FewRowsShared>;
 
 template <class Take>
 __device__ __forceinline__ void for_each_task(const FewRowsParams& p, const Take& take) {

@@ -2,6 +2,8 @@
 
 #include "cuda/device/convert.cuh"
 #include "cuda/gemm/activation.cuh"
+#include "cuda/gemm/gate_up_map.h"
+#include "cuda/gemm/stage_ring.cuh"
 #include "cuda/gemm/tensor_map.h"
 #include "cuda/mma/warpgroup.cuh"
 #include "cuda/ptx/barrier.cuh"
@@ -9,7 +11,6 @@
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/ptx/shared.cuh"
 #include "cuda/ptx/tensor_copy.cuh"
-#include "cuda/runtime/driver.h"
 #include "cuda/runtime/launch.cuh"
 
 // Persistent, warp-specialised: one or four warps load, two warpgroups multiply (wgmma) with the weights as the
@@ -25,7 +26,7 @@ namespace {
 
 using tensor::Bf16;
 
-constexpr int kWeightRows = 128, kGroupRows = 8, kGroups = kWeightRows / kGroupRows;
+constexpr int kWeightRows = 128, kGroupRows = kGateUpGroupRows, kGroups = kWeightRows / kGroupRows;
 constexpr int kMultiplyingThreads = 256;
 // Rows of gate and up are copied by all threads that load.
 template <bool kGated>
@@ -49,7 +50,7 @@ struct FewRowsShared {
 static_assert(sizeof(FewRowsShared) <= (227 << 10));
 
 struct FewRowsParams {
-  CUtensorMap weight;  // gate_up_map() or down_map()
+  CUtensorMap weight;  // gated_map() or rows_map()
   CUtensorMap shared;  // the same, of the shared experts
   CUtensorMap x;       // down: boxes of kGroupAlignment rows
   const char* rows;    // gate and up
@@ -61,21 +62,7 @@ struct FewRowsParams {
   int experts;            // without the shared ones
 };
 
-// A role's place among tasks and stages.
-struct FewRowsRing {
-  FewRowsShared& shared;
-  int stage = 0;
-  uint32_t parity = 0;
-
-  __device__ uint32_t full() const { return shared_address(&shared.full[stage]); }
-  __device__ uint32_t empty() const { return shared_address(&shared.empty[stage]); }
-  __device__ FewRowsShared::Stage& operator*() const { return shared.stages[stage]; }
-  __device__ void advance() {
-    if (++stage < FewRowsShared::kStages) return;
-    stage = 0;
-    parity ^= 1;
-  }
-};
+using FewRowsRing = StageRing<FewRowsShared>;
 
 // The last tiles first: the shared experts', which have the most rows.
 template <class Take>
@@ -140,7 +127,7 @@ class Loader {
     const CUtensorMap* const map = part < 0 ? &p_.weight : &p_.shared;
     if constexpr (kGated) {
       const int groups = p_.n / kGroupRows * max(part, 0) + column * (kGroups / 2);
-      load_tile(map, to, ring.full(), {k * kChannels, 0, 0, groups, part < 0 ? tile.group : 0});
+      load_tile(map, to, ring.full(), {k * kRowBytes, 0, 0, groups, part < 0 ? tile.group : 0});
     } else {
       load_tile(map, to, ring.full(), (p_.steps * max(part, 0) + k) * kChannels,
                 p_.n * (part < 0 ? tile.group : 0) + column * kWeightRows);
@@ -258,25 +245,12 @@ __global__ void __launch_bounds__(kFewThreads<kGated>, 1)
   });
 }
 
-// Gate and up of experts of n x k. Experts, groups of rows, gate and up, rows, channels: a box has kGroups / 2 groups
-// of gate and of up, in turn.
-CUtensorMap gate_up_map(const Bf16* weight, int64_t experts, int64_t n, int64_t k) {
-  static const auto encode =
-      driver_function<decltype(&cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
-  const auto channels = static_cast<cuuint64_t>(k), row = channels * sizeof(Bf16);
-  const auto rows = static_cast<cuuint64_t>(n);
-  const cuuint64_t sizes[5] = {channels, kGroupRows, 2, rows / kGroupRows,
-                               static_cast<cuuint64_t>(experts)};
-  const cuuint64_t bytes[4] = {row, rows * row, kGroupRows * row, 2 * rows * row};
-  const cuuint32_t box[5] = {kChannels, kGroupRows, 2, kGroups / 2, 1}, steps[5] = {1, 1, 1, 1, 1};
-  CUtensorMap map;
-  const CUresult result =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, const_cast<Bf16*>(weight), sizes, bytes,
-             box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  FATHOM_CHECK(result == CUDA_SUCCESS, "no tensor map of " << experts << " experts of " << n
-                                                           << " x " << k << ": error " << result);
-  return map;
+CUtensorMap gated_map(const Bf16* weight, int64_t experts, int64_t n, int64_t k) {
+  return gate_up_map({.weights = weight,
+                      .experts = experts,
+                      .inter = n,
+                      .row_bytes = k * static_cast<int64_t>(sizeof(Bf16))},
+                     kWeightRows / 2);
 }
 
 // Rows of k, in boxes.
@@ -289,10 +263,10 @@ CUtensorMap rows_map(const Bf16* rows, int64_t count, int64_t k, int64_t stride,
 template <bool kGated>
 void set_weights(const FewRowsBf16Args& args, FewRowsParams& params) {
   const int64_t n = args.n, k = args.k, wide = args.shared * (kGated ? n : k);
-  params.weight = kGated ? gate_up_map(args.weight, args.experts, n, k)
+  params.weight = kGated ? gated_map(args.weight, args.experts, n, k)
                          : rows_map(args.weight, args.experts * n, k, k, kWeightRows);
   if (args.shared == 0) return;
-  params.shared = kGated ? gate_up_map(args.shared_weight, 1, wide, k)
+  params.shared = kGated ? gated_map(args.shared_weight, 1, wide, k)
                          : rows_map(args.shared_weight, n, wide, wide, kWeightRows);
 }
 
