@@ -95,6 +95,53 @@ TEST_P(RmsNormQuantizeTest, equals_the_norm_and_the_quantisation) {
     }
 }
 
+// Widths of V2 and V3, of which a GPU gives few rows to several blocks each; with a NaN in one row.
+TEST_P(RmsNormQuantizeTest, rows_do_not_depend_on_the_batch) {
+  constexpr int64_t kRows = 9;
+  constexpr int64_t kCuts[] = {0, 1, 3, 6, kRows};
+  for (const DType dtype : {DType::kF32, DType::kBf16})
+    for (const int64_t dim : {5120, 7168}) {
+      ref::Random random(static_cast<uint64_t>(dim));
+      HostTensor rows = random.normal(act(), {kRows, dim}, 2.0);
+      rows.at(1, 4000) = std::nan("");
+      const DeviceTensor x = upload(rows), weight = upload(random.normal(dtype, {dim}));
+      const HostTensor before = random.normal(act(), {kRows, dim});
+      const DeviceTensor residual = upload(before), out = empty(act(), {kRows, dim});
+      const DeviceTensor residual_of_parts = upload(before),
+                         out_of_parts = empty(act(), {kRows, dim});
+      const Rows q = empty_rows(kRows, dim), q_of_parts = empty_rows(kRows, dim);
+      const auto run = [&](const Tensor& sum, const Tensor& to, const ops::Activation& quantised,
+                           int64_t begin, int64_t end) {
+        ops::rms_norm_quantize({.norm = {.x = x.view().slice(0, begin, end),
+                                         .weight = weight.view(),
+                                         .residual = sum.slice(0, begin, end),
+                                         .out = to.slice(0, begin, end)},
+                                .quantised = quantised.rows(begin, end)},
+                               stream());
+      };
+      run(residual.view(), out.view(), q.view(), 0, kRows);
+      for (size_t i = 0; i + 1 < std::size(kCuts); ++i)
+        run(residual_of_parts.view(), out_of_parts.view(), q_of_parts.view(), kCuts[i],
+            kCuts[i + 1]);
+      EXPECT_EQ(bytes(residual.view()), bytes(residual_of_parts.view()));
+      EXPECT_EQ(bytes(out.view()), bytes(out_of_parts.view()));
+      expect_equal(q, q_of_parts);
+      // Over its input.
+      const Rows q_over = empty_rows(1, dim);
+      const DeviceTensor over = upload(rows);
+      const Tensor row = over.view().slice(0, 0, 1);
+      const ops::RmsNormArgs norm{.x = row, .weight = weight.view(), .residual = {}, .out = row};
+      ops::rms_norm(norm, stream());
+      ops::rms_norm_quantize({.norm = {.x = x.view().slice(0, 0, 1),
+                                       .weight = weight.view(),
+                                       .residual = {},
+                                       .out = out.view().slice(0, 0, 1)},
+                              .quantised = q_over.view()},
+                             stream());
+      EXPECT_EQ(bytes(row), bytes(out.view().slice(0, 0, 1)));
+    }
+}
+
 TEST_P(SiluMulQuantizeTest, equals_the_activation_and_the_quantisation) {
   for (const int64_t tokens : kFusedTokens)
     for (const int64_t inter : {256, 72}) {

@@ -56,6 +56,20 @@ __device__ __forceinline__ float block_total(float v, float* shared, int threads
                                                                     : 0.0f);
 }
 
+// As the residual holds it.
+__device__ __forceinline__ Vector residual_sum(Vector v, const Vector& before) {
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) v.at[k] += before.at[k];
+  round_to_bf16(v);
+  return v;
+}
+
+__device__ __forceinline__ Vector normed(Vector v, const Vector& weight, float factor) {
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) v.at[k] = v.at[k] * factor * weight.at[k];
+  return v;
+}
+
 // kWhole: rows are aligned and each thread has whole vectors of them, so nothing is asked on the way.
 template <bool kWhole>
 class NormRow {
@@ -77,21 +91,23 @@ class NormRow {
     Words<Bf16> x, before;
   };
   __device__ __forceinline__ Parts load_parts(int i) const {
+    return load_parts_at(begin(i), end(i));
+  }
+  // Of the vector that begins at a channel.
+  __device__ __forceinline__ Parts load_parts_at(int begin, int end) const {
     Parts parts;
-    parts.x = load_words(p_.x + row_ * p_.x_stride, begin(i), end(i), aligned());
+    parts.x = load_words(p_.x + row_ * p_.x_stride, begin, end, aligned());
     if (p_.residual != nullptr)
-      parts.before = load_words(p_.residual + row_ * p_.dim, begin(i), end(i), aligned());
+      parts.before = load_words(p_.residual + row_ * p_.dim, begin, end, aligned());
     return parts;
+  }
+  __device__ __forceinline__ Parts load_parts_at(int begin) const {
+    return load_parts_at(begin, begin + kVector);
   }
   // The residual gets their sum.
   __device__ __forceinline__ Vector add(const Parts& parts) const {
-    Vector v = unpack(parts.x);
-    if (p_.residual == nullptr) return v;
-    const Vector before = unpack(parts.before);
-#pragma unroll
-    for (int k = 0; k < kVector; ++k) v.at[k] += before.at[k];
-    round_to_bf16(v);
-    return v;
+    const Vector v = unpack(parts.x);
+    return p_.residual == nullptr ? v : residual_sum(v, unpack(parts.before));
   }
   __device__ __forceinline__ Vector load(int i) const { return add(load_parts(i)); }
   __device__ __forceinline__ void keep(const Vector& v, int i) const {
@@ -106,8 +122,7 @@ class NormRow {
   }
   __device__ __forceinline__ void finish(Vector v, const Vector& weight, float factor,
                                          int i) const {
-#pragma unroll
-    for (int k = 0; k < kVector; ++k) v.at[k] = v.at[k] * factor * weight.at[k];
+    v = normed(v, weight, factor);
     if (p_.out != nullptr)
       store_vector(v, p_.out + row_ * p_.out_stride, begin(i), end(i), aligned());
     if (p_.q == nullptr) return;

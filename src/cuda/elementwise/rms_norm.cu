@@ -1,11 +1,11 @@
 // rms_norm, rms_norm_quantize: one kernel, so that both have the same bits. Bound by latency up to some hundred
 // rows, then by memory: 4 bytes an element, 8 with a residual, 1 more quantised.
-// Grid: one block per row; for many long rows, the blocks that run at once take them in turn. A thread keeps its
-// vectors of 8 in registers between the sum and the write, all loads are in flight at once, the weight is loaded while
-// the kernel before still runs. Shared: one float a warp.
+// Grid: one block per row; for few long ones a cluster each; for many, the blocks that run at once take them in turn.
+// A thread keeps its vectors of 8 in registers between the sum and the write, all loads are in flight at once, the
+// weight is loaded while the kernel before still runs. Shared: one float a warp.
 // The order of the sum depends on the width alone: vectors of a thread, lanes, warps.
 
-#include "cuda/elementwise/norm_row.cuh"
+#include "cuda/elementwise/norm_cluster.cuh"
 #include "cuda/elementwise/ops.h"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/runtime/launch.cuh"
@@ -87,6 +87,42 @@ __global__ void __launch_bounds__(kLongThreads, 1)
   }
 }
 
+// Few long rows, each by a cluster of blocks: for one a row has too many instructions.
+template <class Weight>
+__global__ void __launch_bounds__(kClusterNormThreads)
+    norm_few_rows(const __grid_constant__ NormParams p) {
+  __shared__ float of_warps[kMostNormWarps];
+  let_next_start();
+  const int thread = threadIdx.x;
+  const int64_t row = static_cast<int>(blockIdx.x) / kNormCluster;
+  RowShare share(p, row, thread);
+  const Words<Weight> weight = share.template load_weight<Weight>();
+  wait_for_previous();
+  WholeRow<2, kNormThreads / kClusterNormThreads> whole;
+  whole.load(p, row);
+  share.load();
+  cluster_arrive();
+  whole.add(p, of_warps);
+  __syncthreads();
+  if (share.warp_has()) share.store(normed(share.sum(), unpack(weight), whole.factor(p, of_warps)));
+  cluster_wait();
+  share.keep();
+}
+
+constexpr int64_t kFewRows = 4;  // more are faster with a block each, measured on an H200
+
+template <class Weight>
+bool run_few_rows(const NormParams& params, int64_t rows, ops::Stream& stream) {
+  const bool writes_over_input = params.out == params.x;  // which other blocks still read
+  if (rows > kFewRows || !share_is_even(params.dim) || writes_over_input) return false;
+  launch(norm_few_rows<Weight>,
+         {.grid = static_cast<unsigned>(rows) * kNormCluster,
+          .block = kClusterNormThreads,
+          .cluster = kNormCluster},
+         stream, params);
+  return true;
+}
+
 template <class Weight>
 void run(const NormParams& params, int64_t rows, ops::Stream& stream) {
   const auto [per_thread, block] = norm_layout(params.dim);
@@ -98,6 +134,7 @@ void run(const NormParams& params, int64_t rows, ops::Stream& stream) {
     const auto kernel = whole ? norm_many_rows<Weight, 2, true> : norm_many_rows<Weight, 2, false>;
     return launch(kernel, shape, stream, params);
   }
+  if (per_thread == 2 && whole && run_few_rows<Weight>(params, rows, stream)) return;
   if (per_thread == 1)
     return launch(whole ? norm_rows<Weight, 1, true> : norm_rows<Weight, 1, false>, shape, stream,
                   params);
