@@ -1,5 +1,5 @@
 #pragma once
-// What the two kernels that choose experts share: their parameters, and how they compare scores: as whole numbers of
+// What the kernels that choose experts share: their parameters, and how they compare scores: as whole numbers of
 // the same order, of which NaN is 1, below -inf, and 0 is nobody.
 //
 //   const uint32_t best = __reduce_max_sync(kAllLanes, key_of(score));   // value_of(best) is the score, but for NaN
@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "cuda/experts/gate/gate.h"
 #include "ops/moe.h"
 
 namespace fathom::cuda {
@@ -30,6 +31,9 @@ struct ChooseParams {
 // the work, with the bits of the other kernel.
 bool choose_for_many(const ChooseParams& params, int64_t tokens, ops::Stream& stream);
 
+// Likewise by the rules of V3 and of V2-Lite alone.
+bool choose_by_one_rule(const ChooseParams& params, int64_t tokens, ops::Stream& stream);
+
 __device__ __forceinline__ uint32_t key_of(float v) {
   if (v != v) return kNan;
   const uint32_t bits = __float_as_uint(v + 0.0f);  // the two zeros are one
@@ -38,6 +42,27 @@ __device__ __forceinline__ uint32_t key_of(float v) {
 __device__ __forceinline__ float value_of(uint32_t key) {
   if (key == kNan) return __uint_as_float(0x7fffffffu);
   return __uint_as_float(key >> 31 != 0 ? key & 0x7fffffffu : ~key);
+}
+
+// The sum of the two largest choices of a group, one of each lane, as a key.
+__device__ __forceinline__ uint32_t key_of_group(uint32_t key) {
+  const uint32_t best = __reduce_max_sync(kAllLanes, key);
+  const int owner = __ffs(static_cast<int>(__ballot_sync(kAllLanes, key == best))) - 1;
+  const bool is_owner = static_cast<int>(threadIdx.x % 32) == owner;
+  const uint32_t next = __reduce_max_sync(kAllLanes, is_owner ? 0 : key);
+  return key_of(value_of(best) + value_of(next));
+}
+
+// In the order of the parts.
+__device__ __forceinline__ float logit_of(const ChooseParams& p, int64_t token, int expert) {
+  const float* const parts = p.parts + token * p.splits * p.experts + expert;
+  if (p.splits == 1) return parts[0];
+  float each[kGateSplits], sum = 0;
+#pragma unroll
+  for (int split = 0; split < kGateSplits; ++split) each[split] = parts[split * p.experts];
+#pragma unroll
+  for (int split = 0; split < kGateSplits; ++split) sum += each[split];
+  return sum;
 }
 
 }  // namespace fathom::cuda

@@ -5,6 +5,7 @@
 #include "cuda/device/reduce.cuh"
 #include "cuda/experts/gate/choice.cuh"
 #include "cuda/experts/gate/gate.h"
+#include "cuda/experts/gate/take_best.cuh"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/runtime/launch.cuh"
 
@@ -35,25 +36,13 @@ __device__ __forceinline__ float block_sum_of(float v, float* shared) {
   return warp_sum(threadIdx.x % 32 < blockDim.x / 32 ? shared[threadIdx.x % 32] : 0.0f);
 }
 
-// In the order of the parts.
-__device__ __forceinline__ float logit_of(const ChooseParams& p, int expert) {
-  const float* const parts = p.parts + int64_t{blockIdx.x} * p.splits * p.experts + expert;
-  if (p.splits == 1) return parts[0];
-  float each[kGateSplits], sum = 0;
-#pragma unroll
-  for (int split = 0; split < kGateSplits; ++split) each[split] = parts[split * p.experts];
-#pragma unroll
-  for (int split = 0; split < kGateSplits; ++split) sum += each[split];
-  return sum;
-}
-
 // `bias` and `logit`: of the thread's first expert.
 __device__ __forceinline__ void score_by_sigmoid(const ChooseParams& p, Shared& shared, float bias,
                                                  float logit) {
   for (int expert = threadIdx.x; expert < p.experts; expert += blockDim.x) {
     if (expert >= kMaxThreads) {
       bias = p.bias[expert];
-      logit = logit_of(p, expert);
+      logit = logit_of(p, blockIdx.x, expert);
     }
     const float score = 1.0f / (1.0f + expf(-logit));
     shared.scores[expert] = score;
@@ -65,7 +54,7 @@ __device__ __forceinline__ void score_by_softmax(const ChooseParams& p, Shared& 
                                                  float logit) {
   float most = -INFINITY, sum = 0;
   for (int expert = threadIdx.x; expert < p.experts; expert += blockDim.x) {
-    if (expert >= kMaxThreads) logit = logit_of(p, expert);
+    if (expert >= kMaxThreads) logit = logit_of(p, blockIdx.x, expert);
     shared.scores[expert] = logit;
     most = fmaxf(most, logit);
   }
@@ -116,52 +105,6 @@ __device__ __forceinline__ void exclude_groups(const ChooseParams& p, Shared& sh
   __syncthreads();
 }
 
-// As a tree, for its latency.
-template <int kCount>
-__device__ __forceinline__ uint32_t largest(const uint32_t (&keys)[kCount]) {
-  uint32_t most[kCount];
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) most[i] = keys[i];
-#pragma unroll
-  for (int step = 1; step < kCount; step *= 2)
-#pragma unroll
-    for (int i = 0; i + step < kCount; i += 2 * step) most[i] = max(most[i], most[i + step]);
-  return most[0];
-}
-
-// One warp; lane l has experts l, l + 32, ... The groups' place gets those taken.
-template <int kPerLane>
-__device__ __forceinline__ void take_best(const ChooseParams& p, Shared& shared) {
-  const int lane = threadIdx.x % 32;
-  int32_t* const ids = p.ids + int64_t{blockIdx.x} * p.per_token;
-  float* const weights = p.weights + int64_t{blockIdx.x} * p.per_token;
-  uint32_t keys[kPerLane];
-#pragma unroll
-  for (int i = 0; i < kPerLane; ++i)
-    keys[i] = i * 32 + lane < p.experts ? shared.keys[i * 32 + lane] : 0;
-  float total = 0;
-  for (int j = 0; j < p.per_token; ++j) {
-    const uint32_t key = __reduce_max_sync(kAllLanes, largest(keys));
-    uint32_t mine = ~0u;
-#pragma unroll
-    for (int i = kPerLane - 1; i >= 0; --i)
-      if (keys[i] == key) mine = static_cast<uint32_t>(i * 32 + lane);
-    const uint32_t taken = __reduce_min_sync(kAllLanes, mine);
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i)
-      if (taken == static_cast<uint32_t>(i * 32 + lane)) keys[i] = 0;
-    total += shared.scores[taken];
-    if (lane == 0) shared.groups[j] = taken;
-  }
-  __syncwarp();  // lane 0 wrote what was taken
-  const float divisor = p.norm_topk_prob ? total + 1e-20f : 1.0f;
-  for (int j = lane; j < p.per_token; j += 32) {
-    const uint32_t taken = shared.groups[j];
-    ids[j] = static_cast<int32_t>(taken);
-    weights[j] = shared.scores[taken] / divisor * p.routed_scaling_factor;
-  }
-}
-
 template <int kPerLane>
 __global__ void __launch_bounds__(kMaxThreads) choose(const __grid_constant__ ChooseParams p) {
   __shared__ Shared shared;
@@ -173,7 +116,7 @@ __global__ void __launch_bounds__(kMaxThreads) choose(const __grid_constant__ Ch
   // Loaded beside each other: each trip to memory is as long as the choice itself.
   const int64_t kv_row = p.kv_rows != nullptr ? p.kv_rows[blockIdx.x] : 0;
   const int first = static_cast<int>(threadIdx.x);
-  const float logit = first < p.experts ? logit_of(p, first) : 0.0f;
+  const float logit = first < p.experts ? logit_of(p, blockIdx.x, first) : 0.0f;
   if (kv_row == -1) {
     for (int j = threadIdx.x; j < p.per_token; j += blockDim.x) {
       p.ids[int64_t{blockIdx.x} * p.per_token + j] = -1;
@@ -188,7 +131,14 @@ __global__ void __launch_bounds__(kMaxThreads) choose(const __grid_constant__ Ch
   }
   __syncthreads();
   if (p.grouped) exclude_groups(p, shared);
-  if (threadIdx.x < 32) take_best<kPerLane>(p, shared);
+  if (threadIdx.x >= 32) return;
+  uint32_t keys[kPerLane];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int expert = i * 32 + first;
+    keys[i] = expert < p.experts ? shared.keys[expert] : 0;
+  }
+  take_best(p, static_cast<int>(blockIdx.x), keys, shared.scores, shared.groups);
 }
 
 }  // namespace
@@ -214,6 +164,7 @@ void choose_experts(const ops::MoeGateArgs& args, GateTokens tokens, const GateS
   if (!args.bias.is_null()) params.bias = args.bias.as<float>();
   if (!args.kv_rows.is_null()) params.kv_rows = args.kv_rows.as<int64_t>() + tokens.begin;
   if (choose_for_many(params, tokens.end - tokens.begin, stream)) return;
+  if (choose_by_one_rule(params, tokens.end - tokens.begin, stream)) return;
   const unsigned threads = std::min(num_tiles(experts, 32) * 32, unsigned{kMaxThreads});
   const LaunchShape shape{.grid = static_cast<unsigned>(tokens.end - tokens.begin),
                           .block = threads};

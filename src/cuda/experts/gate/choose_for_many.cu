@@ -12,15 +12,6 @@ namespace {
 constexpr int kWarps = 4, kGroupSize = 32;
 constexpr int64_t kMinTokens = 1024;  // fewer leave multiprocessors without enough warps
 
-// The sum of the two largest choices of a group, one of each lane, as a key.
-__device__ __forceinline__ uint32_t key_of_group(uint32_t key) {
-  const uint32_t best = __reduce_max_sync(kAllLanes, key);
-  const int owner = __ffs(static_cast<int>(__ballot_sync(kAllLanes, key == best))) - 1;
-  const bool is_owner = static_cast<int>(threadIdx.x % 32) == owner;
-  const uint32_t next = __reduce_max_sync(kAllLanes, is_owner ? 0 : key);
-  return key_of(value_of(best) + value_of(next));
-}
-
 // Takes the experts outside the best groups out of the comparison; group i is register i.
 template <int kPerLane>
 __device__ __forceinline__ void exclude_groups(const ChooseParams& p, uint32_t (&keys)[kPerLane]) {
