@@ -18,13 +18,14 @@ class TopRowsTest : public OpsTest {
   // One token that sees all of these scores, in blocks that lie in the other order; the table may have room for more.
   struct Call {
     DeviceTensor scores, tables, query_start, kv_len, rows, counts;
-    int64_t num_blocks;
+    int64_t num_blocks, block_tokens;
   };
 
-  Call make_call(const std::vector<double>& scores, int64_t topk, int64_t room = 0) {
+  Call make_call(const std::vector<double>& scores, int64_t topk, int64_t room = 0,
+                 int64_t block_tokens = kBlockTokens) {
     const int64_t rows = std::ssize(scores);
-    const int64_t blocks = (std::max(rows, room) + kBlockTokens - 1) / kBlockTokens;
-    HostTensor padded(DType::kF32, {1, blocks * kBlockTokens}, kInfinite);
+    const int64_t blocks = (std::max(rows, room) + block_tokens - 1) / block_tokens;
+    HostTensor padded(DType::kF32, {1, blocks * block_tokens}, kInfinite);
     std::copy(scores.begin(), scores.end(), padded.values.begin());
     HostTensor tables(DType::kI32, {1, blocks});
     for (int64_t b = 0; b < blocks; ++b) tables.at(0, b) = static_cast<double>(blocks - 1 - b);
@@ -34,7 +35,8 @@ class TopRowsTest : public OpsTest {
             .kv_len = upload({1}, std::vector<int32_t>{static_cast<int32_t>(rows)}),
             .rows = empty(DType::kI32, {1, topk}),
             .counts = empty(DType::kI32, {1}),
-            .num_blocks = blocks};
+            .num_blocks = blocks,
+            .block_tokens = block_tokens};
   }
 
   void run(const Call& call) {
@@ -45,21 +47,22 @@ class TopRowsTest : public OpsTest {
                                .tree_mask = {},
                                .token_begin = 0,
                                .token_end = 1},
-                   .block_tokens = kBlockTokens,
+                   .block_tokens = call.block_tokens,
                    .rows = call.rows.view(),
                    .counts = call.counts.view()},
                   stream());
   }
 
-  void expect_top(const std::vector<double>& scores, int64_t topk, int64_t room = 0) {
-    const Call call = make_call(scores, topk, room);
+  void expect_top(const std::vector<double>& scores, int64_t topk, int64_t room = 0,
+                  int64_t block_tokens = kBlockTokens) {
+    const Call call = make_call(scores, topk, room, block_tokens);
     run(call);
     const std::vector<int64_t> expected = ref::top_rows(scores, topk, [](int64_t) { return true; });
     const auto got = download_as<int32_t>(call.rows.view());
     ASSERT_EQ(download_as<int32_t>(call.counts.view())[0], std::ssize(expected));
     for (size_t i = 0; i < expected.size(); ++i) {
-      const int64_t block = call.num_blocks - 1 - expected[i] / kBlockTokens;
-      ASSERT_EQ(got[i], block * kBlockTokens + expected[i] % kBlockTokens) << "entry " << i;
+      const int64_t block = call.num_blocks - 1 - expected[i] / block_tokens;
+      ASSERT_EQ(got[i], block * block_tokens + expected[i] % block_tokens) << "entry " << i;
     }
   }
 
@@ -128,6 +131,13 @@ TEST_P(TopRowsTest, choose_from_few_rows_of_a_wide_table) {
   if (kIsSanitized || !backend().device_memory) return;
   // So wide that a GPU's blocks hold no part of it.
   for (const size_t rows : {3000, 8192, 8193}) expect_top(drawn(rows, rows, draw), 2048, 500'000);
+}
+
+// A GPU reads four scores at once where blocks of the cache allow it.
+TEST_P(TopRowsTest, choose_from_blocks_of_any_size) {
+  const auto draw = [](uint64_t x) { return static_cast<double>(x % 90); };
+  for (const int64_t block_tokens : {1, 6, 8})
+    for (const size_t rows : {300, 9002}) expect_top(drawn(rows, rows, draw), 200, 0, block_tokens);
 }
 
 // Counts are added up in any order on a GPU: what comes out must not show it.

@@ -59,29 +59,38 @@ struct QueryPlace {
   }
 };
 
-__device__ __forceinline__ int sequence_of(const QueryTokens& queries, int token) {
-  // A step that decodes one token of each sequence: the token's number is the sequence's.
-  if (token < queries.seqs && queries.query_start[token] == token &&
-      queries.query_start[token + 1] == token + 1)
-    return token;
+// A sequence of the step: its query tokens and its rows.
+struct TokenSequence {
+  int number, begin, end, kv_len;
+};
+
+__device__ __forceinline__ TokenSequence sequence_at(const QueryTokens& queries, int token) {
+  // A step that decodes one token of each sequence: the token's number is the sequence's. All is asked for at once.
+  if (token < queries.seqs) {
+    const TokenSequence s{token, queries.query_start[token], queries.query_start[token + 1],
+                          queries.kv_len[token]};
+    if (s.begin == token && s.end == token + 1) return s;
+  }
   int low = 0, high = queries.seqs;  // start[low] <= token < start[high]
   while (high - low > 1) {
     const int middle = (low + high) / 2;
     (queries.query_start[middle] <= token ? low : high) = middle;
   }
-  return low;
+  return {low, queries.query_start[low], queries.query_start[low + 1], queries.kv_len[low]};
+}
+__device__ __forceinline__ int sequence_of(const QueryTokens& queries, int token) {
+  return sequence_at(queries, token).number;
 }
 
 __device__ __forceinline__ QueryPlace place_of(const QueryTokens& queries, int token) {
+  const TokenSequence s = sequence_at(queries, token);
   QueryPlace place;
-  place.sequence = sequence_of(queries, token);
-  const int begin = queries.query_start[place.sequence];
-  if (token >= queries.query_start[place.sequence + 1])
-    return place;  // behind all sequences: padding
-  place.kv_len = queries.kv_len[place.sequence];
-  place.num_queries = queries.query_start[place.sequence + 1] - begin;
+  place.sequence = s.number;
+  if (token >= s.end) return place;  // behind all sequences: padding
+  place.kv_len = s.kv_len;
+  place.num_queries = s.end - s.begin;
   place.first_query_row = place.kv_len - place.num_queries;
-  place.query = token - begin;
+  place.query = token - s.begin;
   place.is_tree = queries.tree_mask != nullptr && place.num_queries <= ops::kMaxTreeTokens;
   if (place.is_tree) {
     const uint64_t all = ~uint64_t{0} >> (ops::kMaxTreeTokens - place.num_queries);

@@ -1,319 +1,256 @@
-// top_rows: a cluster of one to eight blocks takes a query token; each block keeps its part of the row's scores in
-// shared memory as whole numbers that rise with the rank, so they are read once. The number of the topk-th best is
-// found by its upper 11, middle 11 and lower 10 bits, from counts that all blocks have; then each block writes its rows
+// top_rows: the blocks of a cluster hold all rows of a token in registers, as whole numbers that rise with the rank,
+// and find the number of the topk-th best byte by byte (row_choice.cuh). For each byte a block counts its rows by it
+// and gives the counts to all blocks. Then blocks tell each other how many rows they keep, and each writes its own
 // behind those of the blocks before it. Nothing but whole numbers is added, so bits depend on no order, and no list of
 // candidates could overflow.
 //
-// Bound by latency at decode: a read of 4 bytes a row, three rounds of counts with a barrier of the cluster each.
-// Prompts have enough tokens for one block each, which adds up no other's counts. Nor does the first block where a
-// token sees few rows, which the device alone knows: it takes all of them, and the others leave. Rows longer than the
-// cluster's shared memory are read again in each round.
+// Bound by latency: a read of the lengths, one of the scores, then for each byte an exchange. Where a token sees few
+// rows, which the device alone knows, the first block has all of them and exchanges nothing. The search ends where all
+// rows of a byte's value are kept, mostly after two or three bytes.
 //
-// Grid: blocks of a cluster x query tokens. Shared memory: 33 KB and 4 bytes a row of the part.
+// Grid: blocks of a cluster x query tokens. Shared memory: 37 KB.
 
 #include <algorithm>
+#include <bit>
 
 #include "cuda/indexer/ops.h"
-#include "cuda/indexer/query_place.cuh"
-#include "cuda/ptx/cluster.cuh"
+#include "cuda/indexer/row_choice.cuh"
+#include "cuda/indexer/top_rows.cuh"
 #include "cuda/ptx/pdl.cuh"
-#include "cuda/ptx/shared.cuh"
 #include "cuda/runtime/launch.cuh"
 
 namespace fathom::cuda {
 namespace {
 
-constexpr int kTopThreads = 1024, kTopWarps = kTopThreads / 32;
-constexpr int kBins = 2048, kThreadBins = kBins / kTopThreads;
-constexpr int kRounds = 3;
-constexpr int kTopCluster = 8;
-// Rows that a block keeps are looked up in the table by all threads, up to so many; more by the warp that finds them.
-constexpr int kListedRows = 2048;
-// Rows of a block's part that are kept in shared memory, and the most of a token that one block takes by itself.
-constexpr int64_t kHeldRows = 48 * 1024, kRowsAlone = 8 * 1024;
-static_assert(kThreadBins == 2);
+// Rows that a block holds: a thread has four neighbours of each slab. 16 blocks hold 163,840, the longest context of
+// the published model.
+constexpr int kSlabs = 5, kSlab = 4 * kChoiceThreads, kHeldByBlock = kSlabs * kSlab;
+// On a multiprocessor.
+constexpr int kBlocksAtOnce = 2;
+// The most of a token that one block takes by itself, and a block's share where there are multiprocessors enough.
+constexpr int64_t kRowsAlone = 8 * 1024, kRowsOfBlock = 4 * 1024;
 
-struct TopRowsParams {
-  const float* scores;  // [token_end - token_begin, max_rows]
-  QueryTokens queries;
-  int64_t max_rows;
-  int32_t* rows;  // [tokens, topk]
-  int32_t* counts;
-  int64_t counts_stride;
-  int topk;
-  int rows_alone;  // that the first block of a cluster takes by itself
-};
+// Slabs of which the numbers of kept rows share a word.
+constexpr int kSlabsOfWord = 2, kKeptWords = (kSlabs + 1) / kSlabsOfWord;
 
 struct TopShared {
-  uint32_t counts[kRounds]
-                 [kBins];  // of this block's rows by the bits of a round, read by the others
-  uint32_t warp_sums[kTopWarps];
-  uint32_t bin, num_left;  // what a round found
-  uint2 kept;              // rows of the block above the threshold, and at it; read by the others
-  uint2 warp_kept[kTopWarps];
-  alignas(16) int32_t rows[kListedRows];  // of the sequence that the block keeps, as many as fit
+  ChoiceShared choice;
+  uint32_t warp_kept[kKeptWords][kChoiceWarps];
 };
 
-// Rises with the rank of a score: NaN above all, -0 as +0. 0 is none's.
-__device__ __forceinline__ uint32_t score_rank(float score) {
-  if (isnan(score)) return 0xffffffffu;
-  const uint32_t bits = __float_as_uint(score == 0.0f ? 0.0f : score);
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-}
+// The number of rows above a threshold in the lower half of a word, that of rows at it in the upper half.
+struct Kept {
+  uint32_t both = 0;
+  __device__ __forceinline__ uint32_t above() const { return both & 0xffffu; }
+  __device__ __forceinline__ uint32_t equal() const { return both >> 16; }
+};
+static_assert(kHeldByBlock < 1 << 16);
 
-__device__ __forceinline__ int32_t flat_row(const QueryTokens& queries, const int32_t* table,
-                                            int row) {
-  const int block = row / queries.block_tokens;
-  return table[block] * queries.block_tokens + row - block * queries.block_tokens;
-}
+// Rows [begin, end) of a token's, a block's part. Four neighbours lie in one block of the cache, whose size is a power
+// of two, and their scores are read at once.
+struct HeldRows {
+  float4 scores[kSlabs];
+  uint32_t rank[kSlabs][4];  // 0: nobody sees it
+  int32_t block[kSlabs];     // of the cache
+  int begin = 0, end = 0;
 
-// A token that keeps all rows that it sees.
-__device__ __forceinline__ void keep_all(const TopRowsParams& p, const QueryPlace& place, int token,
-                                         int32_t* rows) {
-  const int32_t* const table = p.queries.table(place.sequence);
-  const int count = place.num_visible();
-  const int before = place.is_tree ? min(place.first_query_row, count) : count;
-  for (int i = threadIdx.x; i < p.topk; i += kTopThreads)
-    if (i < before || i >= count) rows[i] = i < before ? flat_row(p.queries, table, i) : -1;
-  if (place.is_tree && static_cast<int>(threadIdx.x) < place.num_queries && place.kv_len > 0) {
-    const uint64_t bit = uint64_t{1} << threadIdx.x;
-    if ((place.mask & bit) != 0)
-      rows[before + __popcll(place.mask & (bit - 1))] =
-          flat_row(p.queries, table, place.first_query_row + static_cast<int>(threadIdx.x));
+  // The thread's first row of a slab.
+  __device__ __forceinline__ int first(int slab) const {
+    return begin + slab * kSlab + static_cast<int>(threadIdx.x) * 4;
   }
-  if (threadIdx.x == 0) p.counts[token * p.counts_stride] = count;
-}
+  __device__ __forceinline__ bool has(int slab) const { return begin + slab * kSlab < end; }
 
-// A block's rows [begin, begin + count) of a token's.
-template <bool kIsHeld>
-struct RowPart {
-  const float* scores;  // of the block's first row
-  QueryPlace place;
-  int begin, count;
-  uint32_t* held;  // on 16 bytes
-  int blocks;      // that share the token's rows: those of the cluster, or this one alone
+  // For scores of rows from begin on, of which there are `limit`.
+  __device__ __forceinline__ void ask(const float* of_token, int limit) {
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab)
+      if (first(slab) < limit)
+        scores[slab] = *reinterpret_cast<const float4*>(of_token + first(slab));
+  }
 
-  // Of the blocks that share the rows.
-  __device__ __forceinline__ void sync() const {
-    if (blocks > 1) {
-      cluster_sync();
-    } else {
-      __syncthreads();
+  // What was asked for.
+  __device__ __forceinline__ void take(const TopRowsParams& p, const QueryPlace& place) {
+    const int32_t* const table = p.queries.table(place.sequence);
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) {
+      if (!has(slab)) break;
+      block[slab] = table[min(first(slab), end - 1) >> p.block_shift];
     }
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) {
+      if (!has(slab)) break;
+      const int row = first(slab);
+      const float of_rows[4] = {scores[slab].x, scores[slab].y, scores[slab].z, scores[slab].w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) rank[slab][i] = row + i < end ? score_rank(of_rows[i]) : 0;
+    }
+    if (place.is_tree) hide(place);
   }
-  __device__ __forceinline__ uint32_t rank_of(float score, int i) const {
-    return place.sees(begin + i) ? score_rank(score) : 0;
-  }
-  __device__ __forceinline__ uint32_t rank(int i) const {
-    if constexpr (kIsHeld) return held[i];
-    return rank_of(scores[i], i);
-  }
-  // visit(rank) of each row, in any order. kLoads: from memory, and what is held is written.
-  template <bool kLoads, class Visit>
-  __device__ __forceinline__ void walk(const Visit& visit) const {
-    const int vectors = reinterpret_cast<uintptr_t>(scores) % 16 == 0 ? count / 4 : 0;
-#pragma unroll 4
-    for (int i = threadIdx.x; i < vectors; i += kTopThreads) {
-      uint4 ranks;
-      if constexpr (kLoads || !kIsHeld) {
-        const float4 v = reinterpret_cast<const float4*>(scores)[i];
-        ranks = {rank_of(v.x, 4 * i), rank_of(v.y, 4 * i + 1), rank_of(v.z, 4 * i + 2),
-                 rank_of(v.w, 4 * i + 3)};
-        if constexpr (kIsHeld) reinterpret_cast<uint4*>(held)[i] = ranks;
-      } else {
-        ranks = reinterpret_cast<const uint4*>(held)[i];
+
+  // What the token does not see of its tree.
+  __device__ __forceinline__ void hide(const QueryPlace& place) {
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = first(slab) + i;
+        if (has(slab) && row < end && !place.sees(row)) rank[slab][i] = 0;
       }
-      visit(ranks.x);
-      visit(ranks.y);
-      visit(ranks.z);
-      visit(ranks.w);
-    }
-    for (int i = 4 * vectors + static_cast<int>(threadIdx.x); i < count; i += kTopThreads) {
-      const uint32_t rank = kLoads ? rank_of(scores[i], i) : this->rank(i);
-      if constexpr (kLoads && kIsHeld) held[i] = rank;
-      visit(rank);
     }
   }
-};
 
-struct Threshold {
-  uint32_t rank = 0;
-  uint32_t num_equal = 0;  // rows of just this rank that are kept
-};
+  // The rows that share the known bits of a rank, by their next byte.
+  __device__ __forceinline__ void count(uint32_t of_rank, uint32_t known, int shift,
+                                        uint32_t* counts) const {
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) {
+      if (!has(slab)) break;
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        count_where(((rank[slab][i] ^ of_rank) & known) == 0,
+                    counts + (rank[slab][i] >> shift & 0xffu));
+    }
+  }
 
-// Adds the counts of a round of the blocks that share the rows, a power of two, and finds the bin of the num_left-th
-// best; every thread of theirs calls it when all have counted.
-__device__ __forceinline__ void find_bin(TopShared& shared, int round, int blocks,
-                                         uint32_t num_left) {
-  const uint32_t* const mine_of_round = shared.counts[round] + threadIdx.x * kThreadBins;
-  uint32_t bins[kThreadBins] = {mine_of_round[0], mine_of_round[1]};
-  const uint32_t address = shared_address(mine_of_round);
+  // Of all rows; before: of each slab, those in front of the thread's own. Every thread of the block calls it.
+  __device__ __forceinline__ Kept find_kept(const Threshold& threshold, TopShared& shared,
+                                            Kept (&before)[kSlabs]) const {
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    // Above and equal of two slabs in the bytes of a word: a warp has 128 of each at most.
+    uint32_t words[kKeptWords];
 #pragma unroll
-  for (uint32_t next = 1; next < kTopCluster; ++next) {
-    if (next >= static_cast<uint32_t>(blocks)) break;
-    const float2 theirs = load_remote2(address, (cluster_rank() + next) & (blocks - 1));
-    bins[0] += __float_as_uint(theirs.x);
-    bins[1] += __float_as_uint(theirs.y);
-  }
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const uint32_t mine = bins[0] + bins[1];
-  uint32_t from_here = mine;  // of this thread's bins and those above, in the warp
+    for (int word = 0; word < kKeptWords; ++word) {
+      if (!has(word * kSlabsOfWord)) break;
+      uint32_t mine = 0;
 #pragma unroll
-  for (int lanes = 1; lanes < 32; lanes *= 2) {
-    const uint32_t other = __shfl_down_sync(0xffffffffu, from_here, lanes);
-    if (lane + lanes < 32) from_here += other;
-  }
-  if (lane == 0) shared.warp_sums[warp] = from_here;
-  __syncthreads();
-  static_assert(kTopWarps == 32);
-  const uint32_t above =
-      from_here - mine + __reduce_add_sync(0xffffffffu, lane > warp ? shared.warp_sums[lane] : 0);
-  if (above < num_left && num_left <= above + mine) {
-    const bool is_upper = num_left <= above + bins[1];
-    shared.bin = threadIdx.x * kThreadBins + (is_upper ? 1 : 0);
-    shared.num_left = num_left - above - (is_upper ? 0 : bins[1]);
-  }
-  __syncthreads();
-}
-
-template <bool kIsHeld>
-__device__ __forceinline__ Threshold find_threshold(const RowPart<kIsHeld>& part, uint32_t topk,
-                                                    TopShared& shared) {
-  Threshold found{.num_equal = topk};
+      for (int slab = word * kSlabsOfWord; slab < min((word + 1) * kSlabsOfWord, kSlabs); ++slab) {
+        if (!has(slab)) break;
+        const uint32_t unit = 1u << slab % kSlabsOfWord * 16;
 #pragma unroll
-  for (int round = 0; round < kRounds; ++round) {
-    const int shift = round == 0 ? 21 : round == 1 ? 10 : 0, width = round == 2 ? 10 : 11;
-    const uint64_t above = uint64_t{found.rank} >> (shift + width);
-    const auto count = [&](uint32_t rank) {
-      if (uint64_t{rank} >> (shift + width) == above)
-        atomicAdd(&shared.counts[round][(rank >> shift) & ((1u << width) - 1)], 1u);
+        for (int i = 0; i < 4; ++i)
+          mine += rank[slab][i] > threshold.rank    ? unit
+                  : rank[slab][i] == threshold.rank ? unit << 8
+                                                    : 0;
+      }
+      uint32_t to_here = mine;
+#pragma unroll
+      for (uint32_t lanes = 1; lanes < 32; lanes *= 2) {
+        const uint32_t other = __shfl_up_sync(0xffffffffu, to_here, lanes);
+        if (lane >= lanes) to_here += other;
+      }
+      words[word] = to_here - mine;
+      if (lane == 31) shared.warp_kept[word][warp] = to_here;
+    }
+    __syncthreads();
+    const auto of_slab = [](uint32_t word, int slab) {
+      const uint32_t bytes = word >> slab % kSlabsOfWord * 16;
+      return (bytes & 0xffu) | (bytes & 0xff00u) << 8;
     };
-    round == 0 ? part.template walk<true>(count) : part.template walk<false>(count);
-    part.sync();  // all have counted
-    find_bin(shared, round, part.blocks, found.num_equal);
-    found.rank |= shared.bin << shift;
-    found.num_equal = shared.num_left;
+    uint32_t all = 0;
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) {
+      if (!has(slab)) break;
+      const int word = slab / kSlabsOfWord;
+      const uint32_t of_warp =
+          lane < kChoiceWarps ? of_slab(shared.warp_kept[word][lane], slab) : 0;
+      before[slab].both = all + of_slab(words[word], slab) +
+                          __reduce_add_sync(0xffffffffu, lane < warp ? of_warp : 0);
+      all += __reduce_add_sync(0xffffffffu, of_warp);
+    }
+    return {all};
+  }
+
+  // above, equal: of the token's rows in front of these.
+  __device__ __forceinline__ void write(int block_shift, const Threshold& threshold,
+                                        const Kept (&before)[kSlabs], uint32_t above,
+                                        uint32_t equal, int32_t* rows) const {
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) {
+      if (!has(slab)) break;
+      const int32_t flat = (block[slab] << block_shift) + (first(slab) & ((1 << block_shift) - 1));
+      uint32_t above_before = above + before[slab].above(),
+               equal_before = equal + before[slab].equal();
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const bool is_above = rank[slab][i] > threshold.rank,
+                   is_equal = rank[slab][i] == threshold.rank;
+        if (is_above || (is_equal && equal_before < threshold.num_equal))
+          rows[above_before + min(equal_before, threshold.num_equal)] = flat + i;
+        above_before += is_above ? 1 : 0;
+        equal_before += is_equal ? 1 : 0;
+      }
+    }
+  }
+};
+
+__device__ __forceinline__ Threshold find_threshold(const HeldRows& held, uint32_t topk,
+                                                    const Choosers& choosers) {
+  Threshold found{.num_equal = topk};
+  uint32_t known = 0;  // bits
+#pragma unroll 1
+  for (int digit = 0; digit < kDigits; ++digit) {
+    const int shift = 24 - 8 * digit;
+    held.count(found.rank, known, shift, choosers.shared.counts[digit]);
+    const FoundByte byte = choosers.find(digit, found.num_equal);
+    found.rank |= byte.value << shift;
+    found.num_equal = byte.left;
+    known |= 0xffu << shift;
+    if (byte.count == byte.left) return {found.rank - 1, 0};  // all that share the bits so far
   }
   return found;
 }
 
-// The rows of a warp, 32 at a time: visit(i, is_above, is_equal) in every lane.
-template <bool kIsHeld, class Visit>
-__device__ __forceinline__ void walk_warp(const RowPart<kIsHeld>& part, uint32_t threshold,
-                                          const Visit& visit) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int each = ((part.count + kTopWarps - 1) / kTopWarps + 31) / 32 * 32;
-  const int end = min((warp + 1) * each, part.count);
-  for (int first = warp * each; first < end; first += 32) {
-    const int i = first + lane;
-    const uint32_t rank = i < end ? part.rank(i) : 0;
-    visit(i, rank > threshold, rank == threshold);
-  }
-}
-
-template <bool kIsHeld>
-__device__ __forceinline__ void write_kept(const TopRowsParams& p, const RowPart<kIsHeld>& part,
-                                           const Threshold& threshold, TopShared& shared,
-                                           int32_t* rows) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  uint32_t above = 0, equal = 0;
-  walk_warp(part, threshold.rank, [&](int, bool is_above, bool is_equal) {
-    above += __popc(__ballot_sync(0xffffffffu, is_above));
-    equal += __popc(__ballot_sync(0xffffffffu, is_equal));
-  });
-  if (lane == 0) shared.warp_kept[warp] = {above, equal};
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    uint2 sum{};
-    for (const uint2& kept : shared.warp_kept) sum = {sum.x + kept.x, sum.y + kept.y};
-    shared.kept = sum;
-  }
-  part.sync();
-  above = 0;
-  equal = 0;
-  for (uint32_t rank = 0; rank < cluster_rank();
-       ++rank) {  // the first block, which may be alone, has none before it
-    const float2 theirs = load_remote2(shared_address(&shared.kept), rank);
-    above += __float_as_uint(theirs.x);
-    equal += __float_as_uint(theirs.y);
-  }
-  if (part.blocks > 1) cluster_arrive();
-  const uint32_t first_above = above, first_equal = equal;
-  const uint32_t first_place = first_above + min(first_equal, threshold.num_equal);
-  for (int other = 0; other < warp; ++other) {
-    above += shared.warp_kept[other].x;
-    equal += shared.warp_kept[other].y;
-  }
-  const int32_t* const table = p.queries.table(part.place.sequence);
-  const uint32_t before = (1u << lane) - 1;
-  const auto place_of_kept = [&](uint32_t above_before, uint32_t equal_before) {
-    return above_before + min(equal_before, threshold.num_equal);
-  };
-  walk_warp(part, threshold.rank, [&](int i, bool is_above, bool is_equal) {
-    const uint32_t aboves = __ballot_sync(0xffffffffu, is_above);
-    const uint32_t equals = __ballot_sync(0xffffffffu, is_equal);
-    const uint32_t equal_before = equal + __popc(equals & before);
-    if (is_above || (is_equal && equal_before < threshold.num_equal)) {
-      const uint32_t at = place_of_kept(above + __popc(aboves & before), equal_before);
-      const uint32_t listed = at - first_place;
-      if (listed < kListedRows) {
-        shared.rows[listed] = part.begin + i;
-      } else {
-        rows[at] = flat_row(p.queries, table, part.begin + i);
-      }
-    }
-    above += __popc(aboves);
-    equal += __popc(equals);
-  });
-  __syncthreads();
-  const uint32_t num_listed =
-      min(static_cast<uint32_t>(kListedRows),
-          place_of_kept(first_above + shared.kept.x, first_equal + shared.kept.y) - first_place);
-  for (uint32_t i = threadIdx.x; i < num_listed; i += kTopThreads)
-    rows[first_place + i] = flat_row(p.queries, table, shared.rows[i]);
-  if (part.blocks > 1) cluster_wait();  // nobody reads this block's shared memory any more
-}
-
-template <bool kIsHeld>
-__global__ void __launch_bounds__(kTopThreads)
+__global__ void __launch_bounds__(kChoiceThreads)
     top_rows_kernel(const __grid_constant__ TopRowsParams p) {
-  extern __shared__ __align__(16) char shared_bytes[];
-  auto& shared = *reinterpret_cast<TopShared*>(shared_bytes);
+  __shared__ TopShared shared;
+  if (threadIdx.x == 0) shared.choice.init_barriers();
+  __syncwarp();
+  cluster_arrive();
   let_next_start();
-  for (int i = threadIdx.x; i < kRounds * kBins; i += kTopThreads) (&shared.counts[0][0])[i] = 0;
+  for (int i = threadIdx.x; i < kDigits * kBins; i += kChoiceThreads)
+    (&shared.choice.counts[0][0])[i] = 0;
   wait_for_previous();
   const int cluster = static_cast<int>(cluster_size()), rank = static_cast<int>(cluster_rank());
   const int in_range = static_cast<int>(blockIdx.x) / cluster;
   const int token = p.queries.token_begin + in_range;
+  const float* const scores = p.scores + in_range * p.max_rows;
+  // The first block begins with the first row however many there are: it need not wait for lengths.
+  HeldRows held;
+  if (rank == 0) held.ask(scores, static_cast<int>(p.max_rows));
   const QueryPlace place = place_of(p.queries, token);
   int32_t* const rows = p.rows + int64_t{token} * p.topk;
   if (place.num_visible() <= p.topk) {
     if (rank == 0) keep_all(p, place, token, rows);
     return;
   }
-  const int blocks = place.end() <= p.rows_alone ? 1 : cluster;
+  const int blocks = place.end() <= kRowsAlone ? 1 : cluster;
   if (rank >= blocks) return;
-  const int each = ((place.end() + blocks - 1) / blocks + 3) / 4 * 4;
-  const int begin = min(rank * each, place.end());
-  const RowPart<kIsHeld> part{.scores = p.scores + in_range * p.max_rows + begin,
-                              .place = place,
-                              .begin = begin,
-                              .count = min(each, place.end() - begin),
-                              .held = reinterpret_cast<uint32_t*>(shared_bytes + sizeof(TopShared)),
-                              .blocks = blocks};
+  const int each = (place.end() + 4 * blocks - 1) / (4 * blocks) * 4;
+  held.begin = min(rank * each, place.end());
+  held.end = min((rank + 1) * each, place.end());
+  if (rank != 0) held.ask(scores, held.end);
+  held.take(p, place);
+  const Choosers choosers{shared.choice, static_cast<uint32_t>(blocks)};
+  if (blocks > 1) {
+    choosers.begin();
+    cluster_wait();
+  }
   __syncthreads();  // counts are 0
-  const Threshold threshold = find_threshold(part, static_cast<uint32_t>(p.topk), shared);
-  write_kept(p, part, threshold, shared, rows);
+  const Threshold threshold = find_threshold(held, static_cast<uint32_t>(p.topk), choosers);
+  Kept before[kSlabs];
+  const Kept kept = held.find_kept(threshold, shared, before);
+  const uint2 others = choosers.kept_before(kept.above(), kept.equal());
+  held.write(p.block_shift, threshold, before, others.x, others.y, rows);
   if (rank == 0 && threadIdx.x == 0) p.counts[token * p.counts_stride] = p.topk;
 }
 
-// Blocks for a token: as many as find room at once, but for what one takes by itself, and as many as hold its rows.
-int cluster_of(int64_t tokens, int64_t max_rows, int64_t topk) {
-  if (max_rows <= std::max(kRowsAlone, topk)) return 1;
+// Blocks for a token: as many as hold its rows, and more while all find room at once.
+int cluster_of(int64_t tokens, int64_t max_rows) {
+  if (max_rows <= kRowsAlone) return 1;
   int cluster = 1;
-  while (cluster < kTopCluster &&
-         ((2 * cluster * tokens <= num_multiprocessors() && cluster * kRowsAlone < max_rows) ||
-          cluster * kHeldRows < max_rows))
+  while (cluster < kMostChoosers &&
+         ((2 * cluster * tokens <= num_multiprocessors() && cluster * kRowsOfBlock < max_rows) ||
+          cluster * kHeldByBlock < max_rows))
     cluster *= 2;
   return cluster;
 }
@@ -322,22 +259,27 @@ int cluster_of(int64_t tokens, int64_t max_rows, int64_t topk) {
 
 void top_rows(const ops::TopRowsArgs& args, ops::Stream& stream) {
   const int64_t max_rows = args.queries.block_tables.dim(1) * args.block_tokens;
+  const int64_t tokens = args.queries.num_tokens();
+  const auto block_tokens = static_cast<uint64_t>(args.block_tokens);
   const TopRowsParams p{.scores = args.scores.is_null() ? nullptr : args.scores.as<float>(),
                         .queries = query_tokens(args.queries, args.block_tokens),
-                        .max_rows = max_rows,
+                        .max_rows = args.scores.is_null() ? 0 : max_rows,
                         .rows = args.rows.as<int32_t>(),
                         .counts = args.counts.as<int32_t>(),
                         .counts_stride = args.counts.stride(0),
                         .topk = static_cast<int>(args.topk()),
-                        .rows_alone = static_cast<int>(std::min(kRowsAlone, max_rows))};
-  const int cluster = cluster_of(args.queries.num_tokens(), max_rows, args.topk());
-  const int64_t part = std::max((max_rows + cluster - 1) / cluster, int64_t{p.rows_alone});
-  const bool is_held = part <= kHeldRows;
-  launch(is_held ? top_rows_kernel<true> : top_rows_kernel<false>,
-         {.grid = static_cast<unsigned>(args.queries.num_tokens() * cluster),
-          .block = kTopThreads,
-          .shared_bytes = int{sizeof(TopShared)} +
-                          (is_held ? static_cast<int>(part + 3) / 4 * int{sizeof(uint4)} : 0),
+                        .block_shift = std::countr_zero(block_tokens)};
+  const int cluster = cluster_of(tokens, max_rows);
+  const bool can_hold = max_rows <= int64_t{cluster} * kHeldByBlock &&
+                        std::has_single_bit(block_tokens) && block_tokens >= 4 &&
+                        reinterpret_cast<uintptr_t>(p.scores) % 16 == 0;
+  // With more blocks than run at once, one of each token is better, if it holds the rows.
+  const bool are_many = cluster > 1 && tokens * cluster > kBlocksAtOnce * num_multiprocessors() &&
+                        max_rows <= kHeldByOne;
+  if (!can_hold || are_many) return top_rows_of_many(p, stream);
+  launch(top_rows_kernel,
+         {.grid = static_cast<unsigned>(tokens * cluster),
+          .block = kChoiceThreads,
           .cluster = cluster},
          stream, p);
 }

@@ -30,4 +30,14 @@ __device__ __forceinline__ void send_two(uint32_t to, uint32_t barrier, uint32_t
       : "memory");
 }
 
+// Aligned to 16 bytes.
+__device__ __forceinline__ void send_four(uint32_t to, uint32_t barrier, uint32_t rank,
+                                          const uint4& value) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(remote_address(to, rank)),
+      "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w), "r"(remote_address(barrier, rank))
+      : "memory");
+}
+
 }  // namespace fathom::cuda
