@@ -26,5 +26,7 @@ __device__ __forceinline__ float minus_infinite_score() { return __int_as_float(
 bool can_score_by_tensor_cores(const ops::IndexScoresArgs& args);
 // REQUIRES: can_score_by_tensor_cores(args).
 void score_by_tensor_cores(IndexScoresParams p, ops::Stream& stream);
+// The same of tokens of which most share no keys with others of the call.
+void score_lone_tokens(const IndexScoresParams& p, ops::Stream& stream);
 
 }  // namespace fathom::cuda

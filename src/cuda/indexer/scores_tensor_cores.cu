@@ -14,107 +14,26 @@
 
 #include <algorithm>
 
-#include "cuda/indexer/scores.cuh"
-#include "cuda/mma/panels.cuh"
-#include "cuda/mma/warpgroup_rows.cuh"
+#include "cuda/indexer/score_products.cuh"
 #include "cuda/ptx/pdl.cuh"
-#include "cuda/ptx/shared.cuh"
 #include "cuda/runtime/launch.cuh"
 
 namespace fathom::cuda {
 namespace {
 
-constexpr int kWarpgroups = 4, kScoreThreads = kWarpgroups * 128;
-constexpr int kKeyRows = 64, kKeyDim = 128, kHeads = 64;
-constexpr int kQueryBytes = kHeads * kKeyDim, kQueryWords = kQueryBytes / 16;
 constexpr int kMostTileTokens = 16;
-// A token's weights as the lanes read them: 16 for each of four, and four that keep the banks apart.
-constexpr int kLaneWeights = kHeads / 4 + 4, kTokenWeights = 4 * kLaneWeights;
 
-// A tile: queries of its tokens, swizzled panels on 1024 bytes, then their weights.
-struct TileShared {
-  static constexpr int bytes(int tokens) {
-    return tokens * (kQueryBytes + kTokenWeights * int{sizeof(float)}) + 1024;
-  }
-  char* queries;
-  float* weights;
-
-  __device__ __forceinline__ TileShared(char* shared, int tokens)
-      : queries(shared + (1024 - shared_address(shared) % 1024) % 1024),
-        weights(reinterpret_cast<float*>(queries + tokens * kQueryBytes)) {}
-};
-
-// Word `word` of a row of 32: lane t of four has the words [8 t, 8 t + 8) of a key, of which step s of the product
-// takes 8 t + 2 s as its columns [4 t, 4 t + 4) and 8 t + 2 s + 1 as [16 + 4 t, 16 + 4 t + 4).
-__device__ __forceinline__ int place_of_word(int word) { return word % 8 * 4 + word / 8; }
-
-// Tokens [first, first + count) with their weights; heads that are not there become zeros.
+// Tokens [first, first + count) with their weights.
 __device__ __forceinline__ void load_queries(const IndexScoresParams& p, int first, int count,
                                              const TileShared& tile) {
-  constexpr int kVectors = kQueryBytes / 16;
-  for (int i = threadIdx.x; i < count * kVectors; i += kScoreThreads) {
-    const int token = i / kVectors, head = i % kVectors / 8, vector = i % 8;
-    uint4 v{};
-    if (head < p.heads)
-      v = *reinterpret_cast<const uint4*>(
-          p.q + (int64_t{first + token} * p.heads + head) * kKeyDim + vector * 16);
-    char* const query = tile.queries + token * kQueryBytes;
-    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const int place = place_of_word(vector * 4 + j);
-      *reinterpret_cast<uint32_t*>(query + panel_offset(head, place / 4) + place % 4 * 4) =
-          words[j];
-    }
+  for (int i = threadIdx.x; i < count * kQueryVectors; i += kScoreThreads) {
+    const int token = i / kQueryVectors, head = i % kQueryVectors / 8, vector = i % 8;
+    put_query(tile.queries + token * kQueryBytes, head, vector,
+              query_vector(p, first + token, head, vector));
   }
-  for (int i = threadIdx.x; i < count * kHeads; i += kScoreThreads) {
-    const int token = i / kHeads, head = i % kHeads, lane = head % 8 / 2;
-    tile.weights[token * kTokenWeights + lane * kLaneWeights + head / 8 * 2 + head % 2] =
-        head < p.heads ? p.weights[int64_t{first + token} * p.heads + head] : 0.0f;
-  }
-}
-
-// A warpgroup's block of keys: this lane's 32 bytes of two rows, and their scales.
-struct Keys {
-  uint4 row[2][2];
-  float scale[2];
-
-  __device__ __forceinline__ void load(const IndexScoresParams& p, int32_t block) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int64_t row_idx = int64_t{block} * kKeyRows + warp * 16 + lane / 4 + half * 8;
-      const auto* const from =
-          reinterpret_cast<const uint4*>(p.keys + row_idx * kKeyDim + lane % 4 * 32);
-      row[half][0] = from[0];
-      row[half][1] = from[1];
-      scale[half] = p.scales[row_idx];
-    }
-  }
-
-  __device__ __forceinline__ void operands(uint32_t (&a)[4][4]) const {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      a[2 * i][0] = row[0][i].x, a[2 * i][1] = row[1][i].x;
-      a[2 * i][2] = row[0][i].y, a[2 * i][3] = row[1][i].y;
-      a[2 * i + 1][0] = row[0][i].z, a[2 * i + 1][1] = row[1][i].z;
-      a[2 * i + 1][2] = row[0][i].w, a[2 * i + 1][3] = row[1][i].w;
-    }
-  }
-};
-
-// b: the word of the descriptor of a token's queries, kQueryWords after the token before.
-__device__ __forceinline__ void begin_score(float (&sums)[32], const uint32_t (&a)[4][4],
-                                            uint32_t b) {
-  mma_begin(sums);
-#pragma unroll
-  for (int k = 0; k < 4; ++k) mma_rows_f8(sums, a[k], descriptor(b + k * kStepOfK), k != 0);
-  mma_commit();
-}
-
-// ReLU as x + |x|, twice the wanted value, which keeps NaN.
-__device__ __forceinline__ float add_weighted(float sum, float product, float weight) {
-  return __fmaf_rn(product + fabsf(product), weight, sum);
+  for (int i = threadIdx.x; i < count * kHeads; i += kScoreThreads)
+    put_weight(tile.weights + i / kHeads * kTokenWeights, i % kHeads,
+               head_weight(p, first + i / kHeads, i % kHeads));
 }
 
 // The tokens of a tile that belong to one sequence and have scores at all.
@@ -139,60 +58,20 @@ struct RunPlaces {
   RunToken token[kMostTileTokens + 1];
 };
 
-// A thread's part of the sums of two rows, over its 16 heads.
-struct RowSums {
-  float upper = 0.0f, lower = 0.0f;
-};
-
-__device__ __forceinline__ RowSums weighted(const float (&sums)[32], const float* weights) {
-  const float4* const mine = reinterpret_cast<const float4*>(weights) +
-                             static_cast<int>(threadIdx.x) % 4 * (kLaneWeights / 4);
-  RowSums of_rows;
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const float4 w = mine[j];
-    const float of_columns[4] = {w.x, w.y, w.z, w.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int at = 8 * j + i / 2 * 4 + i % 2;
-      of_rows.upper = add_weighted(of_rows.upper, sums[at], of_columns[i]);
-      of_rows.lower = add_weighted(of_rows.lower, sums[at + 2], of_columns[i]);
-    }
-  }
-  return of_rows;
-}
-
-// Of four lanes that have parts of two tokens' sums of two rows each, lane t gets the whole of token t / 2, row t % 2.
-__device__ __forceinline__ float sum_of_lane(const RowSums& first, const RowSums& second) {
-  const int t = static_cast<int>(threadIdx.x) % 4;
-  const bool is_lower = t % 2 != 0, is_second = t / 2 != 0;
-  const auto of_row = [is_lower](const RowSums& sums) {
-    return (is_lower ? sums.lower : sums.upper) +
-           __shfl_xor_sync(0xffffffffu, is_lower ? sums.upper : sums.lower, 1);
-  };
-  const float of_first = of_row(first), of_second = of_row(second);
-  return (is_second ? of_second : of_first) +
-         __shfl_xor_sync(0xffffffffu, is_second ? of_first : of_second, 2);
-}
-
-// Where a warpgroup is in its share of a run: of prompts and drafts a share of the pairs of tokens of all blocks of
-// keys, block by block, so it may begin and end within a block. Of a lone token every kWarpgroups-th block of the
-// thread block's, since blocks that are read together should lie together.
+// Where a warpgroup is in its share of a run: a share of the pairs of tokens of all blocks of keys, block by block, so
+// it may begin and end within a block.
 struct Share {
   int block, pair, end_block, end_pair;  // the last block has its pairs up to end_pair
-  int step;
 
   // Everything comes from one lane, so that the compiler sees that a warp stays together: products between branches
   // else wait.
-  __device__ __forceinline__ Share(int blocks, int pairs, bool is_lone) {
-    const int warpgroup = static_cast<int>(threadIdx.x) / 128;
-    step = is_lone ? kWarpgroups : 1;
+  __device__ __forceinline__ Share(int blocks, int pairs) {
     const int64_t all = int64_t{blocks} * pairs;
-    const int64_t shares = int64_t{gridDim.x} * (is_lone ? 1 : kWarpgroups);
-    const int64_t mine = is_lone ? blockIdx.x : blockIdx.x * kWarpgroups + warpgroup;
+    const int64_t shares = int64_t{gridDim.x} * kWarpgroups;
+    const int64_t mine = blockIdx.x * kWarpgroups + threadIdx.x / 128;
     const int begin = static_cast<int>(all * mine / shares),
               end = static_cast<int>(all * (mine + 1) / shares);
-    block = __shfl_sync(0xffffffffu, begin / pairs + (is_lone ? warpgroup : 0), 0);
+    block = __shfl_sync(0xffffffffu, begin / pairs, 0);
     pair = __shfl_sync(0xffffffffu, begin % pairs, 0);
     end_block = __shfl_sync(0xffffffffu, begin < end ? (end - 1) / pairs + 1 : begin / pairs, 0);
     end_pair = __shfl_sync(0xffffffffu, end - (end - 1) / pairs * pairs, 0);
@@ -236,13 +115,13 @@ struct Scoring {
     next.load(p, table[share.block]);
     const uint32_t queries = descriptor_word(shared_address(tile.queries));
     const int64_t two_tokens = 2 * p.max_rows;
-    for (; share.block < until_block; share.block += share.step) {
+    for (; share.block < until_block; ++share.block) {
       uint32_t a[4][4];
       next.operands(a);
       const float scale = 0.5f * (threadIdx.x % 2 == 0 ? next.scale[0] : next.scale[1]);
       const int row = share.block * kKeyRows + row_in_block();
-      const bool is_last = share.block + share.step >= share.end_block;
-      if (share.block + share.step < until_block) next.load(p, table[share.block + share.step]);
+      const bool is_last = share.block + 1 >= share.end_block;
+      if (share.block + 1 < until_block) next.load(p, table[share.block + 1]);
       int i = 2 * share.pair;
       const int end = is_last ? min(2 * share.end_pair, count) : count;
       share.pair = 0;
@@ -299,7 +178,7 @@ __device__ __forceinline__ Scoring begin_scoring(const IndexScoresParams& p, con
           .scores = p.scores + (tokens.first_token - p.queries.token_begin) * p.max_rows,
           .table = p.queries.table(run.place[0].sequence),
           .count = count,
-          .share = Share(blocks, (count + 1) / 2, p.tile_tokens == 1)};
+          .share = Share(blocks, (count + 1) / 2)};
 }
 
 // Rows that nobody in the run sees.
@@ -360,10 +239,9 @@ __global__ void __launch_bounds__(kScoreThreads, 1)
   }
 }
 
-// Tokens of one sequence that share a tile of keys: one, unless most sequences of the call have several.
+// Tokens of one sequence that share a tile of keys.
 int tile_tokens(const QueryTokens& queries) {
   const int tokens = queries.token_end - queries.token_begin;
-  if (tokens < 2 * queries.seqs) return 1;
   return tokens < 64 ? 4 : kMostTileTokens;
 }
 
@@ -378,6 +256,9 @@ bool can_score_by_tensor_cores(const ops::IndexScoresArgs& args) {
 }
 
 void score_by_tensor_cores(IndexScoresParams p, ops::Stream& stream) {
+  // Unless most sequences of the call have several.
+  if (p.queries.token_end - p.queries.token_begin < 2 * p.queries.seqs)
+    return score_lone_tokens(p, stream);
   p.tile_tokens = tile_tokens(p.queries);
   const int64_t tiles = num_tiles(p.queries.token_end - p.queries.token_begin, p.tile_tokens);
   if (tiles == 0) return;
