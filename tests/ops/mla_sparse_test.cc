@@ -73,7 +73,7 @@ class MlaSparseTest : public MlaAbsorbedFixture {
     const AbsorbedInputs in = make_absorbed_inputs(c, act());
     const std::vector<std::vector<int64_t>> lists = lists_of(c, in, 3);
     HostTensor got;
-    run_listed(c, in, lists, 2100, &got);
+    run_listed(c, in, lists, 2048, &got);
     const HostTensor q = concatenated(in.q_latent, in.q_rope);
     for (size_t s = 0; s < c.sequences.size(); ++s) {
       const int64_t begin = in.query_start[s], end = in.query_start[s + 1];
@@ -115,6 +115,20 @@ TEST_P(MlaSparseTest, with_all_rows_gives_the_bits_of_absorbed_attention) {
       EXPECT_EQ(run_listed(c, in, lists_of(c, in, 1), 9000), run(c, in, 0, c.sequences.size()))
           << tensor::dtype_name(cache);
     }
+}
+
+// A GPU has a kernel for lists of up to 2,048 rows of few tokens.
+TEST_P(MlaSparseTest, gives_the_same_bits_however_long_lists_may_be) {
+  for (const DType cache : kCacheTypes) {
+    const AbsorbedCase c{.dims = kAttentionDims[0],
+                         .sequences = {{1, 1024}, {1, 1025}, {1, 0}, {1, 2000}, {1, 60}},
+                         .cache_dtype = cache,
+                         .seed = 34};
+    const AbsorbedInputs in = make_absorbed_inputs(c, act());
+    const std::vector<std::vector<int64_t>> lists = lists_of(c, in, 1);
+    EXPECT_EQ(run_listed(c, in, lists, 2048), run_listed(c, in, lists, 2049))
+        << tensor::dtype_name(cache);
+  }
 }
 
 TEST_P(MlaSparseTest, attends_to_the_rows_of_the_lists_alone) {

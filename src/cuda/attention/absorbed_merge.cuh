@@ -51,9 +51,10 @@ struct SliceSum {
   }
 };
 
-// Adds this block's columns of all blocks of the cluster.
+// Adds this block's columns of eight blocks of the cluster, which have a chunk from `first_rank` on.
 template <int kMTiles, class Layout>
-__device__ __forceinline__ void merge_splits(int slice, char* shared, SliceSum<kMTiles>& sum) {
+__device__ __forceinline__ void merge_splits(int slice, char* shared, SliceSum<kMTiles>& sum,
+                                             uint32_t first_rank = 0) {
 #pragma unroll
   for (int m = 0; m < kMTiles; ++m) {
     const int row = sum.row(m);
@@ -65,9 +66,9 @@ __device__ __forceinline__ void merge_splits(int slice, char* shared, SliceSum<k
     float4 values[kCluster];
 #pragma unroll
     for (int rank = 0; rank < kCluster; ++rank) {
-      const float2 stats = load_remote2(stats_at, rank);
+      const float2 stats = load_remote2(stats_at, first_rank + rank);
       splits[rank] = {stats.x, stats.y};
-      values[rank] = load_remote4(values_at, rank);
+      values[rank] = load_remote4(values_at, first_rank + rank);
     }
 #pragma unroll
     for (int width = 1; width < kCluster; width *= 2) {

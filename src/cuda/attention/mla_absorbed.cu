@@ -29,6 +29,19 @@
 namespace fathom::cuda::absorbed {
 namespace {
 
+// A block's rows of a chunk, from first_row on, if it has some.
+template <int kMTiles, bool kIsF8>
+__device__ __forceinline__ void attend_part(const AbsorbedParams& p, const QueryGroup& group,
+                                            int first_row, bool wants_queries, char* shared) {
+  using Layout = BlockLayout<kMTiles, kIsF8>;
+  if (first_row < group.end()) {
+    begin_split<Layout>(p, group, first_row, wants_queries, shared);
+    attend_split<kMTiles, kIsF8>(p, group, first_row, shared);
+  } else if (threadIdx.x < Layout::kRows) {
+    reinterpret_cast<float2*>(shared + Layout::kStats)[threadIdx.x] = {minus_infinity(), 0.0f};
+  }
+}
+
 template <int kMTiles, bool kIsF8>
 __global__ void __launch_bounds__(kThreads, kMTiles == 1 ? 2 : 1)
     absorbed_kernel(const __grid_constant__ AbsorbedParams p) {
@@ -51,13 +64,8 @@ __global__ void __launch_bounds__(kThreads, kMTiles == 1 ? 2 : 1)
   const int clusters = min(static_cast<int>(gridDim.y), num_chunks);
   if (static_cast<int>(blockIdx.y) >= clusters) return;
   for (int chunk = blockIdx.y; chunk < num_chunks; chunk += clusters) {
-    const int first_row = chunk * kChunkRows + slice * kSplitRows;
-    if (first_row < group.end()) {
-      begin_split<Layout>(p, group, first_row, chunk == static_cast<int>(blockIdx.y), shared);
-      attend_split<kMTiles, kIsF8>(p, group, first_row, shared);
-    } else if (threadIdx.x < Layout::kRows) {
-      reinterpret_cast<float2*>(shared + Layout::kStats)[threadIdx.x] = {minus_infinity(), 0.0f};
-    }
+    attend_part<kMTiles, kIsF8>(p, group, chunk * kChunkRows + slice * kSplitRows,
+                                chunk == static_cast<int>(blockIdx.y), shared);
     cluster_sync();
     SliceSum<kMTiles> sum;
     sum.clear();
@@ -79,9 +87,54 @@ __global__ void __launch_bounds__(kThreads, kMTiles == 1 ? 2 : 1)
   total.write(p, group, slice);
 }
 
+// Blocks of a cluster that has two chunks, and items that have such clusters: there is room for seven at once.
+constexpr int kTwoChunks = 2 * kCluster;
+constexpr int64_t kMostTwoChunks = 7;
+
+// Items that see two chunks at most, each by a cluster of 16: the second chunk's blocks send their sums to those of the
+// first, through no scratch.
+template <bool kIsF8>
+__global__ void __launch_bounds__(kThreads, 2)
+    two_chunks_kernel(const __grid_constant__ AbsorbedParams p) {
+  using Layout = BlockLayout<1, kIsF8>;
+  extern __shared__ __align__(128) char shared[];
+  let_next_start();
+  wait_for_previous();
+  const int rank = blockIdx.x % kTwoChunks, chunk = rank / kCluster, slice = rank % kCluster;
+  const QueryGroup group = find_group(p, blockIdx.x / kTwoChunks, Layout::kRows);
+  if (group.seq < 0) return;
+  const bool is_lone = group.end() <= kChunkRows;
+  if (chunk == 1 && is_lone) return;
+  SliceSum<1> total;
+  total.clear();
+  if (group.kv_len == 0) {  // padding
+    total.merged[0].sum = 1.0f;
+    return total.write(p, group, slice);
+  }
+  attend_part<1, kIsF8>(p, group, chunk * kChunkRows + slice * kSplitRows, true, shared);
+  cluster_sync();
+  SliceSum<1> sum;
+  sum.clear();
+  merge_splits<1, Layout>(slice, shared, sum, chunk * kCluster);
+  // Over the queries, which are done with.
+  auto* const values = reinterpret_cast<float4*>(shared + Layout::kQuery) + threadIdx.x;
+  auto* const stats =
+      reinterpret_cast<float2*>(shared + Layout::kQuery + kThreads * sizeof(float4)) + threadIdx.x;
+  if (chunk == 1) {
+    *in_block(values, slice) = sum.vector(0);
+    *in_block(stats, slice) = sum.stats(0);
+  }
+  cluster_sync();
+  if (chunk == 1) return;
+  total.add(0, sum.stats(0), sum.vector(0));
+  if (!is_lone) total.add(0, *stats, *values);
+  total.write(p, group, slice);
+}
+
 // How a call is laid out over the grid, by its shapes alone.
 struct Plan {
   int m_tiles = 1, group_tokens = 1, head_groups = 1;
+  bool has_two_chunks = false;
   int64_t items = 0, clusters = 1, max_chunks = 0;
   int64_t nodes = 0;  // of a call that streams; 0 = clusters
 };
@@ -124,6 +177,8 @@ Plan make_plan(const ops::MlaAbsorbedArgs& args) {
   }
   // Blocks that fit on the device at once, in clusters.
   const int64_t room = (plan.m_tiles == 1 ? 2 : 1) * num_multiprocessors() / kCluster;
+  plan.has_two_chunks = plan.m_tiles == 1 && plan.max_chunks == 2 && plan.items <= kMostTwoChunks;
+  if (plan.has_two_chunks) return plan;
   if (plan.items * rows <= kSharedRows)
     plan.clusters = std::clamp<int64_t>(room / plan.items, 1, plan.max_chunks);
   return plan;
@@ -162,6 +217,16 @@ void start(const AbsorbedParams& p, const Plan& plan, ops::Stream& stream) {
          stream, p);
 }
 
+template <bool kIsF8>
+void start_two_chunks(const AbsorbedParams& p, const Plan& plan, ops::Stream& stream) {
+  launch(two_chunks_kernel<kIsF8>,
+         {.grid = static_cast<unsigned>(plan.items * kTwoChunks),
+          .block = kThreads,
+          .shared_bytes = BlockLayout<1, kIsF8>::kBytes,
+          .cluster = kTwoChunks},
+         stream, p);
+}
+
 bool is_aligned(const void* pointer, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
@@ -196,6 +261,9 @@ void run(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
   p.max_nodes = static_cast<int>(plan.nodes);
   const bool is_f8 = args.cache.format.latent == tensor::DType::kF8E4M3;
   if (plan.nodes > 0) return start_stream(p, is_f8, stream);
+  if (plan.has_two_chunks)
+    return is_f8 ? start_two_chunks<true>(p, plan, stream)
+                 : start_two_chunks<false>(p, plan, stream);
   if (plan.m_tiles == 1)
     return is_f8 ? start<1, true>(p, plan, stream) : start<1, false>(p, plan, stream);
   is_f8 ? start<4, true>(p, plan, stream) : start<4, false>(p, plan, stream);
