@@ -53,6 +53,7 @@ small_cases=(
   FusedTest.linear_of_quantised_rows_equals_the_quantisation_inside_it
   LargeProductTest.a_nan_in_one_row_stays_in_that_row
   LargeProductTest.experts_of_a_tile_each_match_float64
+  LargeProductTest.experts_of_more_pairs_than_a_chunk_match_float64
   LargeProductTest.norms_of_many_rows_have_the_bits_of_few
   LibraryProductTest.a_small_product_matches_float64
   BatchProductTest.a_pair_has_the_bits_of_two_products
@@ -72,6 +73,7 @@ small_cases=(
   MoeExpertsTest.a_nan_in_one_row_stays_in_that_row
   MoeTest.moe_gate_gives_padding_rows_no_experts_and_leaves_the_others_alone
   MoeTest.moe_gate_of_a_nan_row_still_names_distinct_experts
+  MoeTest.moe_gate_rows_do_not_depend_on_the_batch
   MlaAbsorbedKernelsTest.a_few_decodes_match_float64
   MlaAbsorbedKernelsTest.sixty_four_short_sequences_match_float64
   MlaAbsorbedTest.several_query_tokens_see_each_other_causally
@@ -89,6 +91,7 @@ small_cases=(
   ElementwiseTest.gather_rows_picks_rows_in_any_order_and_repeatedly
   ElementwiseTest.add_rows_rounds_once_and_takes_strided_rows
   RmsNormQuantizeTest.equals_the_norm_and_the_quantisation
+  RmsNormQuantizeTest.rows_do_not_depend_on_the_batch
   SiluMulQuantizeTest.equals_the_activation_and_the_quantisation
   SampleRulesTest.a_forced_row_reports_that_tokens_log_probability
   SampleRulesTest.a_non_finite_row_fails_alone
@@ -98,6 +101,7 @@ small_cases=(
   IndexAppendQueryTest.equals_keys_and_then_queries
   IndexScoresTest.match_the_oracle_and_the_best_rows_are_chosen
   TopRowsTest.rank_negative_infinite_and_failed_scores
+  TopRowsTest.choose_from_blocks_of_any_size
   StepInputsTest.step_inputs_continue_each_slot_where_it_stands
   SlotChangesTest.words_of_several_arrays_change_and_no_others
   SlotChangesTest.counts_begin_with_the_prompt_and_go_on

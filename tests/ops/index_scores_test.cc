@@ -199,14 +199,17 @@ TEST_P(IndexScoresTest, match_the_oracle_and_the_best_rows_are_chosen) {
       expect_scores(c, in, got);
       expect_rows(c, in, got);
     }
-  for (const IndexDims& dims : {kIndexDims[0], kIndexDims[2]}) {
-    const bool f8 = dims.dim == 128 || key_forms().front();
-    const ScoreCase c{.sequences = {{2, 150}}, .topk = 40, .f8 = f8, .dims = dims};
-    const ScoreInputs in = make_scores(c);
-    const Answer got = run(c, in, 0, 2);
-    expect_scores(c, in, got);
-    expect_rows(c, in, got);
-  }
+  // A GPU has a kernel for decodes alone.
+  const std::vector<QuerySequence> drafts = {{2, 150}}, decodes = {{1, 150}, {1, 70}};
+  for (const IndexDims& dims : {kIndexDims[0], kIndexDims[2]})
+    for (const std::vector<QuerySequence>& two : {drafts, decodes}) {
+      const bool f8 = dims.dim == 128 || key_forms().front();
+      const ScoreCase c{.sequences = two, .topk = 40, .f8 = f8, .dims = dims};
+      const ScoreInputs in = make_scores(c);
+      const Answer got = run(c, in, 0, 2);
+      expect_scores(c, in, got);
+      expect_rows(c, in, got);
+    }
 }
 
 // As published: decodes, drafts and a prompt's tokens, of which a GPU puts one, four or sixteen into a tile.

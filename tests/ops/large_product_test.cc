@@ -375,6 +375,11 @@ TEST_P(LargeProductTest, experts_of_a_tile_each_match_float64) {
     for (const int64_t inter : {128, 256}) expect_right_experts(kind, {40, 128, inter, 3, 2});
 }
 
+TEST_P(LargeProductTest, experts_of_more_pairs_than_a_chunk_match_float64) {
+  for (const DType dtype : {DType::kF8E4M3, DType::kBf16})
+    expect_right_experts({.name = "experts", .dtype = dtype, .form = {}}, {520, 128, 128, 3, 2});
+}
+
 // Each by kernels of its own.
 TEST_P(LargeProductTest, experts_of_few_rows_have_the_bits_of_many) {
   const LargeExperts c{20 * kPeriod, 512, 256, 6, 3};

@@ -14,8 +14,7 @@
 #include "cuda/runtime/launch.cuh"
 #include "ops/head_linear.h"
 
-namespace fathom::cuda {
-namespace decode {
+namespace fathom::cuda::decode {
 namespace {
 
 struct HeadsOutParams {
@@ -97,7 +96,9 @@ __global__ void __launch_bounds__(kOutThreads) heads_out_kernel(const HeadsOutPa
 }
 
 }  // namespace
-}  // namespace decode
+}  // namespace fathom::cuda::decode
+
+namespace fathom::cuda {
 
 bool takes_head_linear_quantize(const ops::HeadLinearQuantizeArgs& args, const ops::Stream&) {
   return args.x.dim(0) <= decode::kMostQueryTokens && args.x.dim(1) <= decode::kMostHeads &&
