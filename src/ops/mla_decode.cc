@@ -9,14 +9,12 @@ using tensor::Dim, tensor::DType, tensor::expect, tensor::expect_one_of;
 
 namespace {
 
-using Dims = MlaDims;
-
-void expect_queries(const MlaDecodeArgs& args, DType act, Dims& dims) {
+void expect_queries(const MlaDecodeArgs& args, DType act, MlaDims& dims) {
   FATHOM_CHECK(args.q.is_null() != args.q_a.is_null(), "queries come as q or as q_a, not as both");
   args.q_a.is_null() ? expect_queries(args.q, act, dims) : expect_compressed(args, act, dims);
 }
 
-void expect_out(const Activation& out, DType act, Dims& dims) {
+void expect_out(const Activation& out, DType act, MlaDims& dims) {
   if (!out.is_quantised()) {
     expect("out", out.values, act, {&dims.tokens, &dims.heads, &dims.v});
     return expect_contiguous("out", out.values);
@@ -33,7 +31,7 @@ bool takes_mla_decode(const MlaDecodeArgs& args, const Stream& stream) {
 
 void mla_decode(const MlaDecodeArgs& args, Stream& stream) {
   const DType act = stream.backend().act;
-  Dims dims;
+  MlaDims dims;
   expect_heads(args.w_uk, args.rows, dims);
   expect_one_of("w_uv", args.w_uv.data, kHeadTypes, {&dims.heads, &dims.v, &dims.latent});
   expect_queries(args, act, dims);
