@@ -22,6 +22,16 @@ __device__ __forceinline__ float warp_max(float v) {
   return v;
 }
 
+// Of this lane and those above it.
+__device__ __forceinline__ uint32_t sum_from_lane(uint32_t v, uint32_t lane) {
+#pragma unroll
+  for (uint32_t lanes = 1; lanes < 32; lanes *= 2) {
+    const uint32_t other = __shfl_down_sync(0xffffffffu, v, lanes);
+    if (lane + lanes < 32) v += other;
+  }
+  return v;
+}
+
 template <int kThreads>
 __device__ __forceinline__ float block_sum(float v, float* shared) {
   v = warp_sum(v);

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 
+#include "cuda/device/reduce.cuh"
 #include "cuda/ptx/barrier.cuh"
 #include "cuda/ptx/send.cuh"
 #include "cuda/ptx/shared.cuh"
@@ -72,12 +73,7 @@ struct Choosers {
              from_here = 0;  // rows with the thread's value, and with those above it in the warp
     if (threadIdx.x < kBins) {
       mine = blocks > 1 ? count_of_all(digit) : shared.counts[digit][threadIdx.x];
-      from_here = mine;
-#pragma unroll
-      for (uint32_t lanes = 1; lanes < 32; lanes *= 2) {
-        const uint32_t other = __shfl_down_sync(0xffffffffu, from_here, lanes);
-        if (lane + lanes < 32) from_here += other;
-      }
+      from_here = sum_from_lane(mine, lane);
       if (lane == 0) shared.warp_sums[warp] = from_here;
     }
     __syncthreads();

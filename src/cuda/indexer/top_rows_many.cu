@@ -5,6 +5,7 @@
 // Bound by the counting: an atomic operation in shared memory for each row. Grid: query tokens. Shared memory: 33 KB
 // and 4 bytes a row.
 
+#include "cuda/device/reduce.cuh"
 #include "cuda/indexer/top_rows.cuh"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/runtime/launch.cuh"
@@ -76,12 +77,8 @@ __device__ __forceinline__ void find_bin(TopShared& shared, int round, uint32_t 
   const uint32_t bins[kThreadBins] = {mine_of_round[0], mine_of_round[1]};
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const uint32_t mine = bins[0] + bins[1];
-  uint32_t from_here = mine;  // of this thread's bins and those above, in the warp
-#pragma unroll
-  for (int lanes = 1; lanes < 32; lanes *= 2) {
-    const uint32_t other = __shfl_down_sync(0xffffffffu, from_here, lanes);
-    if (lane + lanes < 32) from_here += other;
-  }
+  // Of this thread's bins and those above, in the warp.
+  const uint32_t from_here = sum_from_lane(mine, static_cast<uint32_t>(lane));
   if (lane == 0) shared.warp_sums[warp] = from_here;
   __syncthreads();
   static_assert(kTopWarps == 32);
