@@ -12,12 +12,10 @@
 #include "ops/head_linear.h"
 #include "ops/mla.h"
 #include "ops/mla_decode.h"
-#include "ops/mla_query.h"
 #include "ops/quantize_fp8.h"
-#include "ops/rms_norm.h"
-#include "ops/rope.h"
 #include "tensor/arena.h"
 #include "tests/backends.h"
+#include "tests/mla_parts.h"
 #include "tests/model/step_harness.h"
 #include "tests/model/v32_checkpoint.h"
 #include "tests/source_tree.h"
@@ -30,23 +28,9 @@ using tensor::DType, tensor::Tensor;
 int num_calls = 0, num_query_calls = 0, num_out_calls = 0;
 
 // Of CPUs: activations in float32 in memory of the host.
-void run_query_parts(const ops::MlaQueryArgs& args, ops::Stream& stream) {
+void run_queries(const ops::MlaQueryArgs& args, ops::Stream& stream) {
   ++num_query_calls;
-  const int64_t tokens = args.q.dim(0), nope = args.w_uk.data.dim(2);
-  const Tensor& q = args.q;
-  if (!args.q_a.is_null()) {
-    const ops::DeviceBuffer memory = *ops::DeviceBuffer::allocate(stream.backend(), 1 << 22);
-    tensor::Arena arena = memory.arena();
-    const Tensor normed = arena.allocate(DType::kF32, {tokens, args.q_a.dim(1)});
-    ops::rms_norm(
-        {.x = args.q_a, .weight = args.q_norm, .eps = args.q_eps, .residual = {}, .out = normed},
-        stream);
-    ops::linear({.x = normed, .weight = args.q_b, .out = q.reshape({tokens, q.dim(1) * q.dim(2)})},
-                stream);
-  }
-  ops::kv_append(args.rows, stream);
-  ops::rope({.x = q.slice(2, nope, q.dim(2)), .table = args.rows.table}, stream);
-  ops::head_linear({.x = q.slice(2, 0, nope), .weight = args.w_uk, .out = args.q_latent}, stream);
+  run_query_parts(args, stream);
 }
 
 void run_out_parts(const ops::HeadLinearQuantizeArgs& args, ops::Stream& stream) {
@@ -116,7 +100,7 @@ template <bool kGiven>
 const ops::Backend& ends_backend() {
   static const ops::Backend backend = [] {
     ops::Backend table = cpu::reference_backend();
-    table.mla_query = {.run = run_query_parts,
+    table.mla_query = {.run = run_queries,
                        .takes = [](const ops::MlaQueryArgs& args, const ops::Stream&) {
                          return !kGiven || args.q_a.is_null();
                        }};

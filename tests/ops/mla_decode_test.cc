@@ -9,8 +9,7 @@
 #include "ops/mla.h"
 #include "ops/parts_only.h"
 #include "ops/quantize_fp8.h"
-#include "ops/rms_norm.h"
-#include "ops/rope.h"
+#include "tests/mla_parts.h"
 #include "tests/ops/product_fixture.h"
 
 namespace fathom::ops_test {
@@ -111,31 +110,23 @@ void MlaDecodeTest::run_parts(const Call& call) {
   const ops::MlaDecodeArgs& args = call.args;
   const int64_t tokens = args.kv_len.dim(0), heads = args.w_uk.data.dim(0);
   const DeviceTensor q = upload(download(call.q.view())),
-                     normed = empty(act(), {tokens, kCompressed}),
                      q_latent = empty(act(), {tokens, heads, kLatent}),
                      latent = empty(act(), {tokens, heads, kLatent}),
                      out = empty(act(), {tokens, heads, kHead});
   std::vector<int32_t> starts(static_cast<size_t>(tokens) + 1);
   for (size_t i = 0; i < starts.size(); ++i) starts[i] = static_cast<int32_t>(i);
   const DeviceTensor query_start = upload({tokens + 1}, starts);
-  if (!args.q_a.is_null()) {
-    ops::rms_norm({.x = args.q_a,
-                   .weight = args.q_norm,
-                   .eps = args.q_eps,
-                   .residual = {},
-                   .out = normed.view()},
+  run_query_parts({.q_a = args.q_a,
+                   .q_norm = args.q_norm,
+                   .q_eps = args.q_eps,
+                   .q_b = args.q_b,
+                   .q = q.view(),
+                   .w_uk = args.w_uk,
+                   .rows = args.rows,
+                   .q_latent = q_latent.view()},
                   stream());
-    ops::linear(
-        {.x = normed.view(), .weight = args.q_b, .out = q.view().reshape({tokens, heads * kQuery})},
-        stream());
-  }
-  ops::kv_append(args.rows, stream());
-  const Tensor q_rope = q.view().slice(2, kHead, kQuery);
-  ops::rope({.x = q_rope, .table = args.rows.table}, stream());
-  ops::head_linear({.x = q.view().slice(2, 0, kHead), .weight = args.w_uk, .out = q_latent.view()},
-                   stream());
   ops::mla_absorbed({.q_latent = q_latent.view(),
-                     .q_rope = q_rope,
+                     .q_rope = q.view().slice(2, kHead, kQuery),
                      .cache = args.rows.cache,
                      .query_start = query_start.view(),
                      .kv_len = args.kv_len,
@@ -169,11 +160,11 @@ TEST_P(MlaDecodeTest, gives_the_bits_of_its_parts) {
                  << (c.compressed ? "compressed" : "whole") << (c.quantised ? ", quantised" : ""));
     if (!backend().device_memory) {
       const DecodeCase small{.heads = 2, .kv_len = {1}};
-      EXPECT_FALSE(ops::takes_mla_decode(make_call(small).args, stream()));
+      EXPECT_FALSE(backend().mla_decode.has(make_call(small).args, stream()));
       return;
     }
     const Call one = make_call(c), parts = make_call(c);
-    ASSERT_TRUE(ops::takes_mla_decode(one.args, stream()));
+    ASSERT_TRUE(backend().mla_decode.has(one.args, stream()));
     ops::mla_decode(one.args, stream());
     run_parts(parts);
     EXPECT_EQ(bytes(one.out.view()), bytes(parts.out.view()));
@@ -184,8 +175,8 @@ TEST_P(MlaDecodeTest, gives_the_bits_of_its_parts) {
 
 TEST_P(MlaDecodeTest, takes_no_call_of_more_tokens_or_rows_or_of_parts_alone) {
   const Call many = make_call({.kv_len = {7, 7}}), longer = make_call({.kv_len = {2049}});
-  EXPECT_FALSE(ops::takes_mla_decode(many.args, stream()));
-  EXPECT_FALSE(ops::takes_mla_decode(longer.args, stream()));
+  EXPECT_FALSE(backend().mla_decode.has(many.args, stream()));
+  EXPECT_FALSE(backend().mla_decode.has(longer.args, stream()));
   const ops::Backend parts = ops::parts_only(backend());
   EXPECT_EQ(parts.mla_decode.run, nullptr);
   for (const ops::LongAttention& limit : parts.long_attention) EXPECT_EQ(limit.op, "mla_absorbed");

@@ -4,9 +4,7 @@
 
 #include <cmath>
 
-#include "ops/head_linear.h"
-#include "ops/rms_norm.h"
-#include "ops/rope.h"
+#include "tests/mla_parts.h"
 #include "tests/ops/product_fixture.h"
 
 namespace fathom::ops_test {
@@ -32,7 +30,6 @@ class MlaQueryTest : public ProductTest {
     ops::MlaQueryArgs args{};
   };
   Call make_call(const MlaQueryCase& c);
-  void run_parts(const ops::MlaQueryArgs& args);
   std::vector<uint8_t> rotated(const Call& call) {
     const Tensor rope = call.q.view().slice(2, kHead, kQuery);
     const DeviceTensor copy = upload(download(rope));
@@ -79,27 +76,6 @@ MlaQueryTest::Call MlaQueryTest::make_call(const MlaQueryCase& c) {
   return call;
 }
 
-void MlaQueryTest::run_parts(const ops::MlaQueryArgs& args) {
-  const int64_t tokens = args.q.dim(0), heads = args.q.dim(1);
-  const DeviceTensor normed = empty(act(), {tokens, kCompressed});
-  if (!args.q_a.is_null()) {
-    ops::rms_norm({.x = args.q_a,
-                   .weight = args.q_norm,
-                   .eps = args.q_eps,
-                   .residual = {},
-                   .out = normed.view()},
-                  stream());
-    ops::linear(
-        {.x = normed.view(), .weight = args.q_b, .out = args.q.reshape({tokens, heads * kQuery})},
-        stream());
-  }
-  ops::kv_append(args.rows, stream());
-  ops::rope({.x = args.q.slice(2, kHead, kQuery), .table = args.rows.table}, stream());
-  ops::head_linear({.x = args.q.slice(2, 0, kHead), .weight = args.w_uk, .out = args.q_latent},
-                   stream());
-  stream().synchronize();
-}
-
 TEST_P(MlaQueryTest, gives_the_bits_of_its_parts) {
   for (const MlaQueryCase& c :
        {MlaQueryCase{}, MlaQueryCase{.tokens = 2, .cache = DType::kF8E4M3, .norm = DType::kF32},
@@ -116,7 +92,7 @@ TEST_P(MlaQueryTest, gives_the_bits_of_its_parts) {
     const Call one = make_call(c), parts = make_call(c);
     ASSERT_TRUE(backend().mla_query.takes(one.args, stream()));
     ops::mla_query(one.args, stream());
-    run_parts(parts.args);
+    run_query_parts(parts.args, stream());
     EXPECT_EQ(bytes(one.q_latent.view()), bytes(parts.q_latent.view()));
     EXPECT_EQ(rotated(one), rotated(parts));
     EXPECT_EQ(bytes(one.cache.view()), bytes(parts.cache.view()));
