@@ -189,7 +189,7 @@ std::optional<ops::MlaDecodeArgs> Mla::decode_args(const LayerStep& step) const 
   } else {
     args.q = buffers.q;
   }
-  if (!ops::takes_mla_decode(args, step.stream)) return {};
+  if (!step.stream.backend().mla_decode.has(args, step.stream)) return {};
   return args;
 }
 

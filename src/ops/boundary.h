@@ -36,6 +36,8 @@ template <class Args>
 void dispatch(std::string_view op, tensor::DType dtype, const Operator<Args>& entry,
               const Args& args, Stream& stream) {
   FATHOM_CHECK(entry.run != nullptr, stream.backend().name << " has no operator " << op);
+  FATHOM_CHECK(entry.has(args, stream),
+               stream.backend().name << " makes this " << op << " of its parts");
   ChainScope* const scope = ChainScope::current();
   if (scope != nullptr && !IsLink<Args>) scope->end_chain();
   const int64_t bytes =

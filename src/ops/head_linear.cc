@@ -52,8 +52,6 @@ void head_linear_quantize(const HeadLinearQuantizeArgs& args, Stream& stream) {
   expect_product(args.x, args.weight, stream.backend().act, dims);
   Dim all("heads * out", dims.heads.value() * dims.out.value());
   expect_quantised("out", args.out, {&dims.tokens, &all});
-  FATHOM_CHECK(stream.backend().head_linear_quantize.has(args, stream),
-               "this call is made of head_linear_quantize's parts");
   dispatch("head_linear_quantize", args.weight.data.dtype(), stream.backend().head_linear_quantize,
            args, stream);
 }

@@ -13,7 +13,6 @@
 // A head is a product of ops/linear.h: with f8 weights each head's part of a row is quantised by itself, per 128
 // channels of `in`. A block of scales belongs to one head: a part of a larger matrix (W_UV in kv_b_proj) can be
 // taken as it is only where its first row in every head is a multiple of 128.
-
 //
 // head_linear_quantize, fused: head_linear, then quantize_fp8 of the rows that the heads' outputs make together
 // (ops/quantize_fp8.h). A backend's entry takes some calls (Operator::takes), and all others are made of the parts.

@@ -25,10 +25,6 @@ void expect_out(const Activation& out, DType act, MlaDims& dims) {
 
 }  // namespace
 
-bool takes_mla_decode(const MlaDecodeArgs& args, const Stream& stream) {
-  return stream.backend().mla_decode.has(args, stream);
-}
-
 void mla_decode(const MlaDecodeArgs& args, Stream& stream) {
   const DType act = stream.backend().act;
   MlaDims dims;
@@ -40,7 +36,6 @@ void mla_decode(const MlaDecodeArgs& args, Stream& stream) {
   expect("kv_len", args.kv_len, DType::kI32, {&dims.tokens});
   expect("block_tables", args.block_tables, DType::kI32, {&dims.tokens, &max_blocks});
   expect_out(args.out, act, dims);
-  FATHOM_CHECK(takes_mla_decode(args, stream), "this call is made of mla_decode's parts");
   dispatch("mla_decode", args.rows.cache.format.latent, stream.backend().mla_decode, args, stream);
 }
 

@@ -20,7 +20,7 @@
 //   out           act[tokens, heads, v], or f8_e4m3[tokens, heads * v] with f32[tokens, ceil(heads * v / 128)]
 // A token whose kv_rows is -1 has no place in the cache; if its kv_len is not 0 its outputs may be anything.
 //
-//   if (takes_mla_decode(args, stream)) mla_decode(args, stream);      // else the parts
+//   if (stream.backend().mla_decode.has(args, stream)) mla_decode(args, stream);      // else the parts
 // Thread-safe for distinct streams.
 
 #include "ops/activation.h"
@@ -41,9 +41,7 @@ struct MlaDecodeArgs {
   Activation out;
 };
 
-// By shapes, types and settings of the process alone. False on a backend that has only the parts.
-bool takes_mla_decode(const MlaDecodeArgs& args, const Stream& stream);
-// REQUIRES: takes_mla_decode().
+// REQUIRES: the stream's backend takes it.
 void mla_decode(const MlaDecodeArgs& args, Stream& stream);
 
 }  // namespace fathom::ops

@@ -13,8 +13,6 @@ void mla_query(const MlaQueryArgs& args, Stream& stream) {
   expect_rows(args.rows, act, dims);
   expect("q_latent", args.q_latent, act, {&dims.tokens, &dims.heads, &dims.latent});
   expect_contiguous("q_latent", args.q_latent);
-  FATHOM_CHECK(stream.backend().mla_query.has(args, stream),
-               "this call is made of mla_query's parts");
   dispatch("mla_query", args.rows.cache.format.latent, stream.backend().mla_query, args, stream);
 }
 

@@ -78,7 +78,7 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
 bool takes_moe_experts_shared(const MoeExpertsSharedArgs& args, const Stream& stream) {
   const Operator<MoeExpertsSharedArgs>& entry = stream.backend().moe_experts_shared;
   return (entry.max_tokens == 0 || args.experts.out.dim(0) <= entry.max_tokens) &&
-         (entry.takes == nullptr || entry.takes(args, stream));
+         entry.has(args, stream);
 }
 
 void moe_experts_shared(const MoeExpertsSharedArgs& args, Stream& stream) {

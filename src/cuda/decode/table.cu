@@ -6,16 +6,10 @@ namespace fathom::cuda {
 using tensor::DType;
 
 void add_decode(ops::Backend& backend) {
-  backend.mla_decode = {.run = mla_decode,
-                        .max_tokens = decode::kMostTokens,
-                        .takes = takes_mla_decode,
-                        .lacks = {DType::kF32, DType::kF8E4M3}};
-  backend.mla_query = {.run = mla_query,
-                       .max_tokens = decode::kMostQueryTokens,
-                       .takes = takes_mla_query,
-                       .lacks = {DType::kF32}};
+  backend.mla_decode = {
+      .run = mla_decode, .takes = takes_mla_decode, .lacks = {DType::kF32, DType::kF8E4M3}};
+  backend.mla_query = {.run = mla_query, .takes = takes_mla_query, .lacks = {DType::kF32}};
   backend.head_linear_quantize = {.run = head_linear_quantize,
-                                  .max_tokens = decode::kMostQueryTokens,
                                   .takes = takes_head_linear_quantize,
                                   .lacks = {DType::kF32, DType::kF8E4M3}};
   backend.long_attention.push_back(
