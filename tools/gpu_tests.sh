@@ -67,7 +67,6 @@ small_cases=(
   KernelChoiceTest.experts_of_few_tokens_match_float64
   KernelChoiceTest.experts_of_few_tokens_and_many_outputs_match_float64
   KernelChoiceTest.experts_of_few_rows_match_float64
-  SharedKernelChoiceTest.shared_experts_of_few_tokens_match_float64
   KernelChoiceTest.rms_norm_of_very_wide_rows_matches_float64
   KernelChoiceTest.a_gpus_memory_is_read_at_a_speed
   MoeExpertsTest.a_nan_in_one_row_stays_in_that_row
@@ -132,6 +131,13 @@ unraced_cases=(
   SampleDrawTest.the_two_zeros_are_equal
 )
 
+# Not for synccheck: the warp that loads arrives at the barrier of a cluster in another place of few_gate_up.cu than those
+# that multiply, which it takes for threads that never come. In one place a step of one token is 1% to 2% longer.
+unsynced_cases=(
+  KernelChoiceTest.experts_of_256_channels_and_eight_tokens_match_float64
+  SharedKernelChoiceTest.shared_experts_of_few_tokens_match_float64
+)
+
 # The tests' names for GoogleTest, a line each; a name that no test has would pass, so it ends there.
 tests_of() {
   local case names=() found
@@ -147,7 +153,7 @@ tests_of() {
 # Every kernel that there is runs in the small cases.
 launched() {
   local names
-  names=$(tests_of "${small_cases[@]}" "${unraced_cases[@]}") || return 1
+  names=$(tests_of "${small_cases[@]}" "${unraced_cases[@]}" "${unsynced_cases[@]}") || return 1
   FATHOM_KERNELS_FILE=$out/kernels.txt "$bin/tests/test_ops" --gtest_brief=1 --gtest_filter="$(tr '\n' : <<<"$names")" &&
     tools/check_kernels.py --launched "$out/kernels.txt"
 }
@@ -156,6 +162,7 @@ launched() {
 sanitize() {
   local tool=$1 cases=("${small_cases[@]}") names
   [ "$tool" = racecheck ] || cases+=("${unraced_cases[@]}")
+  [ "$tool" = synccheck ] || cases+=("${unsynced_cases[@]}")
   names=$(tests_of "${cases[@]}") || return 1
   tool=$tool xargs -P 16 -n 1 bash -c 'compute-sanitizer --tool "$tool" --error-exitcode 9 \
     "$0" --gtest_brief=1 --gtest_filter="$1"; status=$?; echo "$SECONDS s, status $status: $1"; exit $status' \
