@@ -437,16 +437,20 @@ TEST_P(MoeExpertsTest, a_nan_in_one_row_stays_in_that_row) {
 
 TEST_P(MoeTest, moe_gate_rows_do_not_depend_on_the_batch) {
   ref::Random random(9);
-  const HostTensor x = random.normal(act(), {70, 300}), weight = random.normal(act(), {64, 300});
   const HostTensor bias(DType::kF32, {64}, 0.0);
-  for (const int groups : {1, 2}) {
-    ops::MoeGateArgs rules;
-    rules.n_group = groups;
-    const ref::GateChoice all = run_gate(x, weight, bias, rules, 6);
-    for (const int64_t row : {0, 31, 69}) {
-      const ref::GateChoice one = run_gate(x.rows(row, row + 1), weight, bias, rules, 6);
-      EXPECT_EQ(one.ids.values, all.ids.rows(row, row + 1).values) << row;
-      EXPECT_EQ(one.weights.values, all.weights.rows(row, row + 1).values) << row;
+  for (const int64_t hidden : {300, 512}) {
+    const HostTensor x = random.normal(act(), {70, hidden}),
+                     weight = random.normal(act(), {64, hidden});
+    for (const int groups : {1, 2}) {
+      ops::MoeGateArgs rules;
+      rules.n_group = groups;
+      const ref::GateChoice all = run_gate(x, weight, bias, rules, 6);
+      for (const int64_t row : {0, 31, 69}) {
+        const ref::GateChoice one = run_gate(x.rows(row, row + 1), weight, bias, rules, 6);
+        EXPECT_EQ(one.ids.values, all.ids.rows(row, row + 1).values) << hidden << " " << row;
+        EXPECT_EQ(one.weights.values, all.weights.rows(row, row + 1).values)
+            << hidden << " " << row;
+      }
     }
   }
 }

@@ -166,8 +166,10 @@ void run(const LogitsParams& params, ops::Stream& stream) {
                                    num_tiles(params.tokens, params.tiles * kTileTokens)},
                           .block = kWarps * 32};
   constexpr bool kHolds = std::is_same_v<Weight, Bf16>;
-  if (params.tiles > 1) return launch(sum_parts<Weight, true, false>, shape, stream, params);
   const bool plain = kHolds && params.aligned && params.steps <= kHeld;
+  if (params.tiles > 1)
+    return launch(plain ? sum_parts<Weight, true, kHolds> : sum_parts<Weight, true, false>, shape,
+                  stream, params);
   launch(plain ? sum_parts<Weight, false, kHolds> : sum_parts<Weight, false, false>, shape, stream,
          params);
 }
