@@ -132,37 +132,40 @@ TEST_P(BatchProductTest, a_pair_has_the_bits_of_two_products) {
 
 // Infinities in what no row and no head of the product has must not reach it: zeros times them are no zeros.
 TEST_P(BatchProductTest, heads_are_parts_of_wider_rows) {
-  const int64_t tokens = 40, heads = 3, in = 128, out = 200, before = 8, wide = 192;
-  ref::Random random(7);
-  HostTensor x(act(), {tokens, heads, wide}, INFINITY);
-  HostTensor narrow(act(), {tokens, heads, in});
-  const HostTensor values = random.normal(act(), {tokens, heads, in});
-  for (int64_t t = 0; t < tokens; ++t)
+  const int64_t heads = 3, in = 128, out = 200, before = 8, wide = 192;
+  for (const int64_t tokens : {40, 300}) {
+    SCOPED_TRACE(tokens);
+    ref::Random random(7);
+    HostTensor x(act(), {tokens, heads, wide}, INFINITY);
+    HostTensor narrow(act(), {tokens, heads, in});
+    const HostTensor values = random.normal(act(), {tokens, heads, in});
+    for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t h = 0; h < heads; ++h)
+        for (int64_t i = 0; i < in; ++i) x.at(t, h, i) = narrow.at(t, h, i) = values.at(t, h, i);
+    const HostTensor weight = random.normal(DType::kBf16, {heads, out + before, in}, 0.1);
+    HostTensor part(DType::kBf16, {heads, out, in});
     for (int64_t h = 0; h < heads; ++h)
-      for (int64_t i = 0; i < in; ++i) x.at(t, h, i) = narrow.at(t, h, i) = values.at(t, h, i);
-  const HostTensor weight = random.normal(DType::kBf16, {heads, out + before, in}, 0.1);
-  HostTensor part(DType::kBf16, {heads, out, in});
-  for (int64_t h = 0; h < heads; ++h)
-    for (int64_t o = 0; o < out; ++o)
-      for (int64_t i = 0; i < in; ++i) part.at(h, o, i) = weight.at(h, o + before, i);
-  const DeviceTensor device_x = upload(x), device_weight = upload(weight);
-  const DeviceTensor result = empty(act(), {tokens, heads, out});
-  const Tensor rows = device_weight.view().slice(1, before, out + before);
-  cuda::ProductParams params;
-  params.x = static_cast<const char*>(device_x.view().data());
-  params.x_stride_bytes = heads * wide * 2;
-  params.x_head_bytes = wide * 2;
-  params.tokens = static_cast<int>(tokens);
-  params.in = static_cast<int>(in);
-  params.heads = static_cast<int>(heads);
-  params.a = {.weight = static_cast<const char*>(rows.data()),
-              .out = static_cast<char*>(result.view().data()),
-              .weight_head_bytes = rows.stride(0) * 2,
-              .out_stride = heads * out,
-              .out_head = out,
-              .rows = static_cast<int>(out)};
-  ASSERT_TRUE(run(DType::kBf16, params));
-  expect_close(download(result.view()), ref::head_linear(narrow, part), kBounds);
+      for (int64_t o = 0; o < out; ++o)
+        for (int64_t i = 0; i < in; ++i) part.at(h, o, i) = weight.at(h, o + before, i);
+    const DeviceTensor device_x = upload(x), device_weight = upload(weight);
+    const DeviceTensor result = empty(act(), {tokens, heads, out});
+    const Tensor rows = device_weight.view().slice(1, before, out + before);
+    cuda::ProductParams params;
+    params.x = static_cast<const char*>(device_x.view().data());
+    params.x_stride_bytes = heads * wide * 2;
+    params.x_head_bytes = wide * 2;
+    params.tokens = static_cast<int>(tokens);
+    params.in = static_cast<int>(in);
+    params.heads = static_cast<int>(heads);
+    params.a = {.weight = static_cast<const char*>(rows.data()),
+                .out = static_cast<char*>(result.view().data()),
+                .weight_head_bytes = rows.stride(0) * 2,
+                .out_stride = heads * out,
+                .out_head = out,
+                .rows = static_cast<int>(out)};
+    ASSERT_TRUE(run(DType::kBf16, params));
+    expect_close(download(result.view()), ref::head_linear(narrow, part), kBounds);
+  }
 }
 
 TEST_P(BatchProductTest, leaves_what_it_cannot_read_to_others) {

@@ -55,6 +55,10 @@ CUtensorMap map_of_weight(Stored stored, const Matrix& matrix) {
                              : tensor_map(matrix, kBatchRows);
 }
 
+// Matrices of heads are small: they take any number of tokens, kMaxBatchTokens at a time. Of others that many are
+// gemm/large.h's.
+bool has_many_tokens(const ProductParams& p) { return p.tokens > kMaxBatchTokens; }
+
 // Returns the number of blocks of a head.
 unsigned divide(DType dtype, ProductParams& p) {
   p.lines = static_cast<int>(num_tiles(p.in * tensor::dtype_bytes(dtype), kLineBytes));
@@ -62,7 +66,9 @@ unsigned divide(DType dtype, ProductParams& p) {
   for (ProductPart* part : {&p.a, &p.b}) {
     if (part->rows == 0) continue;
     part->units = static_cast<int>(num_tiles(part->rows, kBatchRows));
-    part->group = choose_group(*part, p.lines, int64_t{part->units} * p.heads);
+    // Tiles of many tokens fill the device by themselves.
+    part->group =
+        has_many_tokens(p) ? 1 : choose_group(*part, p.lines, int64_t{part->units} * p.heads);
     p.cluster = std::max(p.cluster, part->group);
   }
   for (const ProductPart* part : {&p.a, &p.b}) {
@@ -76,8 +82,8 @@ unsigned divide(DType dtype, ProductParams& p) {
 }  // namespace
 
 bool run_batch_product(Stored weight, const ProductParams& params, ops::Stream& stream) {
-  if (weight == Stored::kF32 || weight == Stored::kI4 || params.tokens > kMaxBatchTokens ||
-      params.in == 0)
+  if (weight == Stored::kF32 || weight == Stored::kI4 || params.in == 0 ||
+      (has_many_tokens(params) && params.heads == 1))
     return false;
   const DType dtype = row_dtype_of(weight);
   const Matrices matrices = matrices_of(weight, params);
@@ -86,7 +92,7 @@ bool run_batch_product(Stored weight, const ProductParams& params, ops::Stream& 
       !heads_fit(dtype, params, matrices))
     return false;
   const int box_tokens =
-      weight == Stored::kU4 ? std::min(params.tokens, kPairTokens) : params.tokens;
+      std::min<int>(params.tokens, weight == Stored::kU4 ? kPairTokens : kMaxBatchTokens);
   BatchParams batch{.x = tensor_map(matrices.x, box_tokens),
                     .a = map_of_weight(weight, matrices.a),
                     .b = has_b ? map_of_weight(weight, matrices.b) : CUtensorMap{},

@@ -1,5 +1,5 @@
 #pragma once
-// out[t, n] = sum over k of weight[n, k] * x[t, k] for up to 128 tokens. Bound by reading the weight once, rows * in *
+// out[t, n] = sum over k of weight[n, k] * x[t, k] for up to 128 tokens, of heads any number. Bound by reading the weight once, rows * in *
 // sizeof(W) bytes; the tokens come from the L2 cache, once per block.
 //
 // A block has 64 rows of the weight and all tokens. One warp feeds a ring of stages in shared memory, each a line
@@ -161,7 +161,7 @@ struct BatchProduct {
                                  int64_t{unit * kBatchRows / kScaleBlock} * p.lines + line];
 #pragma unroll
     for (int i = 0; i < C::kTokens / 8; ++i) {
-      const int token = min(i * 8 + lane / kScaleStep, p.tokens - 1);
+      const int token = min(first_token + i * 8 + lane / kScaleStep, p.tokens - 1);
       scales.tokens[i] = p.x_scale[(int64_t{token} * p.heads + blockIdx.z) * p.lines + line];
     }
   }
