@@ -17,6 +17,7 @@ struct Vec {
   typedef int32_t Ints __attribute__((vector_size(32)));
   static constexpr int kLanes = 8;
   static constexpr int kRegisters = 16;
+  static constexpr bool kTightRegisters = true;  // see add_column
   static constexpr int kMaxRows = 3;
   static constexpr int columns(int rows) { return rows == 1 ? 8 : 4; }
 
@@ -90,6 +91,30 @@ struct Vec {
   }
 
   static Vec fma(Vec a, Vec b, Vec c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+  // sum[i][j] = fma(x[i], w, sum[i][j]) of all rows i, with w in memory. The compiler would load several columns at
+  // once, and then twelve sums do not stay in sixteen registers.
+  template <int kRows, int kColumns>
+  [[gnu::always_inline]] static void add_column(const Vec (&x)[kRows], const float* w,
+                                                Vec (&sum)[kRows][kColumns], int j) {
+    typedef __m256 Unaligned __attribute__((aligned(4), may_alias));
+    const Unaligned& from = *reinterpret_cast<const Unaligned*>(w);
+    __m256 column;
+    if constexpr (kRows == 1) {
+      asm("vmovups %2, %1\n\tvfmadd231ps %1, %3, %0"
+          : "+x"(sum[0][j].v), "=&x"(column)
+          : "m"(from), "x"(x[0].v));
+    } else if constexpr (kRows == 2) {
+      asm("vmovups %3, %2\n\tvfmadd231ps %2, %4, %0\n\tvfmadd231ps %2, %5, %1"
+          : "+x"(sum[0][j].v), "+x"(sum[1][j].v), "=&x"(column)
+          : "m"(from), "x"(x[0].v), "x"(x[1].v));
+    } else {
+      static_assert(kRows == 3);
+      asm("vmovups %4, %3\n\tvfmadd231ps %3, %5, %0\n\tvfmadd231ps %3, %6, %1\n\t"
+          "vfmadd231ps %3, %7, %2"
+          : "+x"(sum[0][j].v), "+x"(sum[1][j].v), "+x"(sum[2][j].v), "=&x"(column)
+          : "m"(from), "x"(x[0].v), "x"(x[1].v), "x"(x[2].v));
+    }
+  }
   static Vec add(Vec a, Vec b) { return {_mm256_add_ps(a.v, b.v)}; }
   static Vec sub(Vec a, Vec b) { return {_mm256_sub_ps(a.v, b.v)}; }
   static Vec mul(Vec a, Vec b) { return {_mm256_mul_ps(a.v, b.v)}; }

@@ -16,6 +16,7 @@ struct Vec {
   typedef int32_t Ints __attribute__((vector_size(64)));
   static constexpr int kLanes = 16;
   static constexpr int kRegisters = 32;
+  static constexpr bool kTightRegisters = false;  // see add_column
   static constexpr int kMaxRows = 6;
   static constexpr int columns(int rows) { return rows <= 3 ? 8 : 4; }
 

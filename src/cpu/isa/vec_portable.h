@@ -15,6 +15,7 @@ struct Vec {
   typedef int32_t Ints __attribute__((vector_size(16)));
   static constexpr int kLanes = 4;
   static constexpr int kRegisters = 16;
+  static constexpr bool kTightRegisters = false;  // see add_column
   static constexpr int kMaxRows = 3;
   static constexpr int columns(int rows) { return rows == 1 ? 8 : 4; }
 

@@ -69,9 +69,13 @@ struct DotTile {
     for (int i = 0; i < kRows; ++i) xs[i] = V::load(x[i] + k);
 #pragma GCC unroll 8
     for (int j = 0; j < kColumns; ++j) {
-      const V ws = V::load(at(w[j], k));
+      if constexpr (V::kTightRegisters && sizeof(W) == sizeof(float)) {
+        V::add_column(xs, w[j] + k, acc, j);
+      } else {
+        const V ws = V::load(at(w[j], k));
 #pragma GCC unroll 8
-      for (int i = 0; i < kRows; ++i) acc[i][j] = V::fma(xs[i], ws, acc[i][j]);
+        for (int i = 0; i < kRows; ++i) acc[i][j] = V::fma(xs[i], ws, acc[i][j]);
+      }
     }
   }
 

@@ -197,12 +197,31 @@ struct Matmul {
     }
   }
 
+  // The weights that are widened after a block: they are fetched into the second-level cache while its products are
+  // made, some lines with each tile of rows.
+  struct NextBlock {
+    const char* w = nullptr;
+    int64_t row_bytes = 0;  // from one weight row to the next
+    int64_t lines = 0;      // of a weight row
+    int64_t row_tiles = 1;
+
+    template <int kColumns>
+    [[gnu::always_inline]] void fetch(int64_t column, int64_t row_tile) const {
+      const int64_t end = (row_tile + 1) * lines / row_tiles;
+      for (int64_t line = row_tile * lines / row_tiles; line < end; ++line)
+#pragma GCC unroll 8
+        for (int j = 0; j < kColumns; ++j)
+          __builtin_prefetch(w + (column + j) * row_bytes + line * 64, 0, 2);
+    }
+  };
+
   // A widened block of k and where it lies.
   struct Block {
     const float* w = nullptr;  // [num_w, end - begin], rows w_stride elements apart
     int64_t w_stride = 0;
     float* acc = nullptr;  // [num_x, kTileRows, kLanes]; null when this block is the only one
     int64_t begin = 0, end = 0;
+    NextBlock next;
   };
 
   // Where one block of k is all there is.
@@ -258,13 +277,14 @@ struct Matmul {
   }
 
   template <int kRows>
-  static void wide_rows(const MatmulTile& t, const Block& b, int64_t row, int64_t begin,
-                        int64_t end) {
+  static void wide_rows(const MatmulTile& t, const Block& b, int64_t row, int64_t row_tile) {
     constexpr int kColumns = V::columns(kRows);
-    int64_t column = begin;
-    for (; column + kColumns <= end; column += kColumns)
+    int64_t column = 0;
+    for (; column + kColumns <= t.num_w; column += kColumns) {
+      b.next.template fetch<kColumns>(column, row_tile);
       wide_tile<kRows, kColumns>(t, b, row, column);
-    for (; column < end; ++column) wide_tile<kRows, 1>(t, b, row, column);
+    }
+    for (; column < t.num_w; ++column) wide_tile<kRows, 1>(t, b, row, column);
   }
 
   // Values [begin, end) of weight row j, whole groups.
@@ -282,6 +302,14 @@ struct Matmul {
   template <class W>
   static void widen_row(const W* w, int64_t count, float* row) {
     int64_t k = 0;
+    if constexpr (sizeof(W) == 1) {
+      for (; k + 2 * V::kLanes <= count; k += 2 * V::kLanes) {
+        V pair[2];
+        V::load_pair(at<W>(w, k), pair);
+        pair[0].store(row + k);
+        pair[1].store(row + k + V::kLanes);
+      }
+    }
     for (; k + V::kLanes <= count; k += V::kLanes) V::load(at<W>(w, k)).store(row + k);
     if (k < count) V::load_partial(at<W>(w, k), count - k).store(row + k);
     if constexpr (Stored<W>::kHasNan)
@@ -304,10 +332,24 @@ struct Matmul {
   // All tiles of one widened block. The x rows of a tile stay in the first-level cache while all weight
   // rows pass by.
   static void wide_block(const MatmulTile& t, const Block& block) {
-    for (int64_t row = 0; row < t.num_x;)
+    int64_t row_tile = 0;
+    for (int64_t row = 0; row < t.num_x; ++row_tile)
       row += with_rows(t.num_x - row, [&](auto rows) {
-        wide_rows<decltype(rows)::kValue>(t, block, row, 0, t.num_w);
+        wide_rows<decltype(rows)::kValue>(t, block, row, row_tile);
       });
+  }
+
+  // What is widened after the columns before `end`, `depth` at a time: more columns of these weight rows, or the first
+  // of those that follow.
+  template <class W>
+  static NextBlock next_block(const MatmulTile& t, int64_t end, int64_t depth) {
+    const int64_t first = end < t.in ? end : t.num_w * t.w_stride;
+    const int64_t left = end < t.in ? t.in - end : t.in;
+    constexpr int64_t kLine = 64 / int64_t{sizeof(W)} * Stored<W>::kValues;
+    return {.w = reinterpret_cast<const char*>(at<W>(t.w, first)),
+            .row_bytes = t.w_stride / Stored<W>::kValues * int64_t{sizeof(W)},
+            .lines = ((left < depth ? left : depth) + kLine - 1) / kLine,
+            .row_tiles = (t.num_x + V::kMaxRows - 1) / V::kMaxRows};
   }
 
   template <class W>
@@ -317,7 +359,11 @@ struct Matmul {
     if (t.in <= one_block) {
       const int64_t stride = (t.in + V::kLanes - 1) / V::kLanes * V::kLanes + kRowGap;
       widen<W>(t, 0, t.in, stride, widened);
-      return wide_block(t, {.w = widened, .w_stride = stride, .begin = 0, .end = t.in});
+      return wide_block(t, {.w = widened,
+                            .w_stride = stride,
+                            .begin = 0,
+                            .end = t.in,
+                            .next = next_block<W>(t, t.in, t.in)});
     }
     constexpr int64_t kStride = kDepth + kRowGap;
     float* const acc = widened + kTileRows * kStride;
@@ -325,7 +371,12 @@ struct Matmul {
     for (int64_t begin = 0; begin < t.in; begin += kDepth) {
       const int64_t end = begin + kDepth < t.in ? begin + kDepth : t.in;
       widen<W>(t, begin, end, kStride, widened);
-      wide_block(t, {.w = widened, .w_stride = kStride, .acc = acc, .begin = begin, .end = end});
+      wide_block(t, {.w = widened,
+                     .w_stride = kStride,
+                     .acc = acc,
+                     .begin = begin,
+                     .end = end,
+                     .next = next_block<W>(t, end, kDepth)});
     }
     for (int64_t i = 0; i < t.num_x; ++i) put_row(t, i, acc + i * kTileRows * V::kLanes);
   }
