@@ -65,20 +65,59 @@ inline void transpose(__m512i (&r)[16]) {
   }
 }
 
+// Writes kColumns rows of 16 elements of 32 bits as [16, kColumns]: sequences of rows are joined by twos, as many
+// elements of the one and of the other in turn as there are rows in each.
+template <int kColumns>
+void put_interleaved(const __m512i (&row)[16], uint32_t* out) {
+  alignas(64) static constexpr auto kOrders = [] {
+    struct {
+      int32_t from[3][2][16] = {};  // [log2 of the rows, half of what comes out, element]
+    } orders;
+    for (int level = 0; level < 3; ++level)
+      for (int at = 0; at < 32; ++at) {
+        const int rows = 1 << level, first = at / (2 * rows) * rows + at % rows;
+        orders.from[level][at / 16][at % 16] = first + (at / rows % 2 == 0 ? 0 : 16);
+      }
+    return orders;
+  }();
+  __m512i joined[kColumns];
+#pragma GCC unroll 8
+  for (int i = 0; i < kColumns; ++i) joined[i] = row[i];
+#pragma GCC unroll 3
+  for (int level = 0; 1 << level < kColumns; ++level) {
+    const int rows = 1 << level;
+    const __m512i lower = _mm512_load_si512(kOrders.from[level][0]);
+    const __m512i upper = _mm512_load_si512(kOrders.from[level][1]);
+    __m512i next[kColumns];
+#pragma GCC unroll 4
+    for (int i = 0; i < kColumns / 2; ++i) {
+      const int a = i / rows * 2 * rows + i % rows, b = a + rows;
+      const int to = i / rows * 2 * rows + i % rows * 2;
+      next[to] = _mm512_permutex2var_epi32(joined[a], lower, joined[b]);
+      next[to + 1] = _mm512_permutex2var_epi32(joined[a], upper, joined[b]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kColumns; ++i) joined[i] = next[i];
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kColumns; ++i) _mm512_storeu_si512(out + 16 * i, joined[i]);
+}
+
 // Writes `columns` rows of 16 pairs as a tile of x: [16 pairs, columns] of 32 bits. Rows from `rows` on are zero.
 inline void put_tile(__m512i (&row)[16], int64_t rows, int64_t columns, uint32_t* out) {
   for (int64_t i = rows; i < columns; ++i) row[i] = _mm512_setzero_si512();
-  if (columns == kTileDim) {
-    transpose(row);
-    for (int i = 0; i < 16; ++i) _mm512_storeu_si512(out + 16 * i, row[i]);
-  } else if (columns == 1) {
-    _mm512_storeu_si512(out, row[0]);
-  } else {
-    alignas(64) uint32_t pairs[16];
-    for (int64_t i = 0; i < columns; ++i) {
-      _mm512_store_si512(pairs, row[i]);
-      for (int64_t j = 0; j < 16; ++j) out[j * columns + i] = pairs[j];
-    }
+  switch (columns) {
+    case 1:
+      return put_interleaved<1>(row, out);
+    case 2:
+      return put_interleaved<2>(row, out);
+    case 4:
+      return put_interleaved<4>(row, out);
+    case 8:
+      return put_interleaved<8>(row, out);
+    default:
+      transpose(row);
+      for (int i = 0; i < 16; ++i) _mm512_storeu_si512(out + 16 * i, row[i]);
   }
 }
 
