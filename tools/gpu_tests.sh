@@ -67,6 +67,8 @@ small_cases=(
   KernelChoiceTest.experts_of_few_tokens_match_float64
   KernelChoiceTest.experts_of_few_tokens_and_many_outputs_match_float64
   KernelChoiceTest.experts_of_few_rows_match_float64
+  KernelChoiceTest.fp8_experts_of_few_rows_and_many_channels_match_float64
+  SharedKernelChoiceTest.shared_experts_of_few_rows_match_float64
   KernelChoiceTest.rms_norm_of_very_wide_rows_matches_float64
   KernelChoiceTest.a_gpus_memory_is_read_at_a_speed
   MoeExpertsTest.a_nan_in_one_row_stays_in_that_row

@@ -161,7 +161,7 @@ TEST_P(KernelChoiceTest, experts_of_few_tokens_and_many_outputs_match_float64) {
 // Of a width that has a kernel for few rows of an expert.
 TEST_P(KernelChoiceTest, experts_of_few_rows_match_float64) {
   for (const WeightKind& kind : kWeightKinds)
-    for (const int64_t tokens : {9, 128})
+    for (const int64_t tokens : {9, 24, 40, 128})
       if ((kind.dtype == DType::kF8E4M3 || kind.dtype == DType::kBf16) &&
           backend().supports("moe_experts", kind.dtype))
         expect_right_experts(kind, tokens, 128, false, 256);
@@ -173,6 +173,13 @@ TEST_P(KernelChoiceTest, experts_of_256_channels_and_eight_tokens_match_float64)
     if ((kind.dtype == DType::kF8E4M3 || kind.dtype == DType::kBf16) &&
         backend().supports("moe_experts", kind.dtype))
       expect_right_experts(kind, 8, 128, false, 256);
+}
+
+// The channels of a tile are several blocks'.
+TEST_P(KernelChoiceTest, fp8_experts_of_few_rows_and_many_channels_match_float64) {
+  if (!backend().supports("moe_experts", DType::kF8E4M3)) GTEST_SKIP() << "no FP8 experts";
+  for (const WeightKind& kind : kWeightKinds)
+    if (kind.dtype == DType::kF8E4M3) expect_right_experts(kind, 9, 1152, false, 256);
 }
 
 // With 1152 channels the parts of a row have one or two blocks of scales, with 128 most have none.
@@ -208,9 +215,12 @@ TEST_P(SharedKernelChoiceTest, shared_experts_of_few_tokens_match_float64) {
 
 // Of a width that has a kernel for few rows of an expert.
 TEST_P(SharedKernelChoiceTest, shared_experts_of_few_rows_match_float64) {
-  for (const WeightKind& kind : kWeightKinds)
+  for (const WeightKind& kind : kWeightKinds) {
     for (const int64_t tokens : {9, 64})
       if (kind.dtype == DType::kBf16) expect_right_experts(kind, tokens, 128, true, 192);
+    for (const int64_t tokens : {9, 128})
+      if (kind.dtype == DType::kF8E4M3) expect_right_experts(kind, tokens, 384, true, 256);
+  }
 }
 
 // Wider than a block's registers hold, with a tail.

@@ -377,12 +377,12 @@ TEST_P(LargeProductTest, experts_of_a_tile_each_match_float64) {
 
 TEST_P(LargeProductTest, experts_of_more_pairs_than_a_chunk_match_float64) {
   for (const DType dtype : {DType::kF8E4M3, DType::kBf16})
-    expect_right_experts({.name = "experts", .dtype = dtype, .form = {}}, {520, 128, 128, 3, 2});
+    expect_right_experts({.name = "experts", .dtype = dtype, .form = {}}, {650, 128, 128, 3, 2});
 }
 
-// Each by kernels of its own.
+// Each by kernels of its own. A block has some channels of one tile, then some of the next.
 TEST_P(LargeProductTest, experts_of_few_rows_have_the_bits_of_many) {
-  const LargeExperts c{20 * kPeriod, 512, 256, 6, 3};
+  const LargeExperts c{20 * kPeriod, 3072, 256, 6, 3};
   ref::Random random(10);
   const DeviceTensor x = upload(repeated(random.normal(act(), {kPeriod, c.hidden_size}), c.tokens));
   const DeviceTensor ids = upload(repeated(random_ids(random, c), c.tokens));

@@ -13,14 +13,17 @@
 namespace fathom::cuda {
 namespace {
 
-constexpr int kChunk = 1024, kThreads = 256;
+// Up to kOneChunk pairs are one chunk.
+constexpr int kChunk = 1024, kOneChunk = 1280, kThreads = 256;
 
-int64_t num_chunks(const GroupSizes& sizes) { return num_tiles(sizes.pairs(), kChunk); }
+int64_t num_chunks(const GroupSizes& sizes) {
+  return sizes.pairs() <= kOneChunk ? 1 : num_tiles(sizes.pairs(), kChunk);
+}
 
 struct SortParams {
   const int32_t* ids;
-  int pairs, per_token, first_expert, experts, shared;  // experts: all of them
-  int chunks, gathered_columns, tile_rows;
+  int pairs, per_token, first_expert, experts, shared;         // experts: all of them
+  int chunks, chunk, gathered_columns, tile_rows, most_tiles;  // chunk: pairs
   Groups groups;
 };
 
@@ -43,7 +46,7 @@ __device__ __forceinline__ void count_chunk(const SortParams& p, int chunk, int*
   for (int e = threadIdx.x; e < p.experts; e += threads) counts[e] = 0;
   wait_for_previous();
   __syncthreads();
-  const int begin = chunk * kChunk, end = min(begin + kChunk, p.pairs);
+  const int begin = chunk * p.chunk, end = min(begin + p.chunk, p.pairs);
   for (int pair = begin + threadIdx.x; pair < end; pair += threads) {
     const int expert = expert_of_pair(p, pair);
     if (expert >= 0) atomicAdd(&counts[expert], 1);
@@ -103,6 +106,9 @@ __device__ __forceinline__ int plan_expert(const SortParams& p, int e, int total
   const int row = sum_before(units, warp_sums) * kGroupAlignment;
   if (p.tile_rows == kFewTileRows) {
     list_tiles<kFewTileRows>(p.groups.tiles, 1, e, p.experts, row, total);
+    for (int i = static_cast<int>(threadIdx.x); i <= p.most_tiles;
+         i += static_cast<int>(blockDim.x))
+      p.groups.counters[i] = 0;
   } else {
     list_tiles<kGroupTileRows>(p.groups.tiles, 1, e, p.experts, row, total);
     list_tiles<kGatheredTileRows>(p.groups.gathered_tiles, p.gathered_columns, e, p.experts, row,
@@ -141,7 +147,7 @@ __global__ void __launch_bounds__(kMaxGroups) plan_kernel(const __grid_constant_
 
 // Gives each pair of a chunk its row; `rows`, in shared memory, has the next one of each expert.
 __device__ __forceinline__ void place_chunk(const SortParams& p, int chunk, int* rows) {
-  const int begin = chunk * kChunk, end = min(begin + kChunk, p.pairs);
+  const int begin = chunk * p.chunk, end = min(begin + p.chunk, p.pairs);
   for (int pair = begin + threadIdx.x; pair < end; pair += static_cast<int>(blockDim.x)) {
     const int expert = expert_of_pair(p, pair);
     int row = -1;
@@ -187,6 +193,7 @@ Groups carve_groups(const GroupSizes& sizes, DeviceArena& arena) {
   return {.starts = arena.take<int>(num_chunks(sizes) * sizes.all_experts()),
           .tiles = carve_tiles(sizes.max_tiles(), arena),
           .gathered_tiles = carve_tiles(sizes.max_gathered_tiles(), arena),
+          .counters = arena.take<int>(sizes.max_tiles() + 1),
           .row_of_pair = arena.take<int>(sizes.pairs()),
           .token_of_row = arena.take<int>(sizes.max_rows())};
 }
@@ -200,17 +207,21 @@ void sort_pairs(const GroupSizes& sizes, const int32_t* ids, const Groups& group
                           .experts = static_cast<int>(sizes.all_experts()),
                           .shared = static_cast<int>(sizes.shared),
                           .chunks = static_cast<int>(num_chunks(sizes)),
+                          .chunk = num_chunks(sizes) == 1 ? kOneChunk : kChunk,
                           .gathered_columns = static_cast<int>(sizes.gathered_columns),
                           .tile_rows = static_cast<int>(sizes.tile_rows),
+                          .most_tiles = static_cast<int>(sizes.max_tiles()),
                           .groups = groups};
   const auto chunks = static_cast<unsigned>(num_chunks(sizes));
   const int shared_bytes = params.experts * 4;
   const auto plan_threads = num_tiles(sizes.all_experts(), 32) * 32;
-  if (chunks == 1)
-    return launch(
-        sort_chunk_kernel,
-        {.block = std::max(plan_threads, unsigned{kThreads}), .shared_bytes = shared_bytes}, stream,
-        params);
+  if (chunks == 1) {
+    const unsigned threads = std::clamp(num_tiles(params.pairs, 32) * 32, unsigned{kThreads},
+                                        static_cast<unsigned>(kMaxGroups));
+    return launch(sort_chunk_kernel,
+                  {.block = std::max(plan_threads, threads), .shared_bytes = shared_bytes}, stream,
+                  params);
+  }
   launch(count_kernel, {.grid = chunks, .block = kThreads, .shared_bytes = shared_bytes}, stream,
          params);
   launch(plan_kernel, {.grid = 1, .block = plan_threads}, stream, params);

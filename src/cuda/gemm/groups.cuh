@@ -50,6 +50,7 @@ struct GroupTiles {
 struct Groups {
   int* starts;  // i32[chunks of pairs, experts]  rows of the chunk's first pairs
   GroupTiles tiles, gathered_tiles;  // the second not where tiles have few rows
+  int* counters;                     // i32[max_tiles + 1], 0; where tiles have few rows
   int* row_of_pair;                  // i32[pairs]         -1: the pair names no expert
   int* token_of_row;                 // i32[max_rows]      undefined past the pairs of a tile
 };

@@ -245,9 +245,9 @@ struct ExpertScratch {
   QuantisedRows x;  // [tokens, hidden_size], of plain rows
   void* h;          // as down takes it, [max_rows, inter]
   float* h_scale;   // f32[max_rows, scales of a row]
-  float*
-      h_f32;  // f32[max_rows, inter], of i8 with scales of channels and of few rows: a row is in many tiles
-  Bf16* y;  // bf16[max_rows, hidden_size]
+  float* h_f32;     // f32[max_rows, inter], of i8 with scales of channels: a row is in many tiles
+  float* carried;   // of few rows, few_rows.h
+  Bf16* y;          // bf16[max_rows, hidden_size]
 };
 
 struct ExpertSizes {
@@ -295,11 +295,9 @@ ExpertScratch carve(const ExpertSizes& s, bool quantises_x, DeviceArena& arena) 
   if (takes_quantised(s.weight))
     scratch.h_scale = arena.take<float>(rows * num_row_scales(s.weight, s.inter));
   if (s.quantises_whole_rows()) scratch.h_f32 = arena.take<float>(rows * s.inter);
-  if (s.takes_few_rows && takes_quantised(s.weight)) {
-    GroupSizes few = s.groups;  // this call may have many rows, but a smaller one has few
-    few.tokens = std::min(few.tokens, kFewRowsTokens);
-    scratch.h_f32 = arena.take<float>(few.max_rows() * s.inter);
-  }
+  // This call may have many rows, but a smaller one has few.
+  if (s.takes_few_rows && takes_quantised(s.weight))
+    scratch.carried = arena.take<float>(few_rows_carried());
   scratch.y = arena.take<Bf16>(rows * s.hidden_size);
   return scratch;
 }
@@ -321,19 +319,6 @@ ProductArgs grouped_product(const ExpertSizes& s, const GroupTiles& tiles, int64
           .max_tiles = max_tiles};
 }
 
-// Rows of h as down takes them, of float32.
-void quantise_h(const ExpertSizes& s, const ExpertScratch& scratch, ops::Stream& stream) {
-  quantize_rows({.kind = row_kind(s.weight),
-                 .x = scratch.h_f32,
-                 .stride = s.inter,
-                 .x_is_float = true,
-                 .q = scratch.h,
-                 .scale = scratch.h_scale,
-                 .rows = s.groups.max_rows(),
-                 .dim = static_cast<int>(s.inter)},
-                stream);
-}
-
 // h = silu(gate) * up, in the registers of the product; quantised there if a scale is of 128 channels.
 void run_gate_up(const ops::MoeExpertsArgs& args, const ExpertSizes& s,
                  const ExpertScratch& scratch, ops::Stream& stream) {
@@ -349,29 +334,49 @@ void run_gate_up(const ops::MoeExpertsArgs& args, const ExpertSizes& s,
   up.out_scale = s.quantises_whole_rows() ? nullptr : scratch.h_scale;
   up.out_stride = s.inter;
   tiled_product(up, stream);
-  if (s.quantises_whole_rows()) quantise_h(s, scratch, stream);
+  if (!s.quantises_whole_rows()) return;
+  quantize_rows({.kind = row_kind(s.weight),
+                 .x = scratch.h_f32,
+                 .stride = s.inter,
+                 .x_is_float = true,
+                 .q = scratch.h,
+                 .scale = scratch.h_scale,
+                 .rows = s.groups.max_rows(),
+                 .dim = static_cast<int>(s.inter)},
+                stream);
 }
 
-// The same where experts have few rows.
-void run_few_gate_up(const ops::MoeExpertsArgs& args, const ExpertSizes& s,
-                     const ExpertScratch& scratch, ops::Stream& stream) {
+// Of FP8 experts with few rows. shared: null without a shared expert.
+void run_few_f8(const ops::MoeExpertsArgs& args, const ops::MoeExpertsSharedArgs* shared,
+                const ExpertSizes& s, const ExpertScratch& scratch, ops::Stream& stream) {
   ProductArgs rows;
   rows.weight = s.weight;
   take_rows(args.x, scratch.x, rows, stream);
-  few_rows_gate_up({.x = rows.a.data,
-                    .x_scale = rows.a_scale,
-                    .tokens = s.groups.tokens,
-                    .hidden_size = s.hidden_size,
-                    .x_stride = rows.a.stride,
-                    .gate_up = args.gate_up.data.data(),
-                    .gate_up_scale = scales_of(args.gate_up),
-                    .experts = s.groups.experts,
-                    .inter = s.inter,
-                    .tiles = scratch.groups.tiles,
-                    .token_of_row = scratch.groups.token_of_row,
-                    .h = scratch.h_f32},
-                   stream);
-  quantise_h(s, scratch, stream);
+  FewRowsArgs few{.x = rows.a.data,
+                  .x_scale = rows.a_scale,
+                  .x_stride = rows.a.stride,
+                  .hidden_size = s.hidden_size,
+                  .inter = s.inter,
+                  .experts = s.groups.experts,
+                  .gate_up = args.gate_up.data.data(),
+                  .gate_up_scale = scales_of(args.gate_up),
+                  .down = args.down.data.data(),
+                  .down_scale = scales_of(args.down),
+                  .tiles = scratch.groups.tiles,
+                  .most_tiles = s.groups.max_tiles(),
+                  .token_of_row = scratch.groups.token_of_row,
+                  .counters = scratch.groups.counters,
+                  .carried = scratch.carried,
+                  .h = static_cast<uint8_t*>(scratch.h),
+                  .h_scale = scratch.h_scale,
+                  .y = scratch.y};
+  if (shared != nullptr) {
+    few.shared_gate_up = shared->shared_gate_up.data.data();
+    few.shared_gate_up_scale = scales_of(shared->shared_gate_up);
+    few.shared_down = shared->shared_down.data.data();
+    few.shared_down_scale = scales_of(shared->shared_down);
+  }
+  few_rows_experts(few, stream);
 }
 
 // Gate and up, then down, of bf16. shared: null without shared experts.
@@ -451,11 +456,11 @@ bool run_experts(const ops::MoeExpertsArgs& args, const ops::MoeExpertsSharedArg
   DeviceArena arena(stream.scratch());
   const ExpertScratch scratch = carve(s, quantises(args.x, s.weight), arena);
   sort_pairs(s.groups, args.ids.as<int32_t>(), scratch.groups, stream);
-  if (s.has_few_rows() && s.weight == Stored::kBf16) {
-    run_few_bf16(args, shared, s, scratch, stream);
+  if (s.has_few_rows()) {
+    const auto run = s.weight == Stored::kBf16 ? run_few_bf16 : run_few_f8;
+    run(args, shared, s, scratch, stream);
   } else {
-    s.has_few_rows() ? run_few_gate_up(args, s, scratch, stream)
-                     : run_gate_up(args, s, scratch, stream);
+    run_gate_up(args, s, scratch, stream);
     run_down(args, s, scratch, stream);
   }
   combine_rows({.y = scratch.y,
@@ -466,6 +471,7 @@ bool run_experts(const ops::MoeExpertsArgs& args, const ops::MoeExpertsSharedArg
                 .dim = s.hidden_size,
                 .shared = s.groups.shared,
                 .accumulate = args.accumulate,
+                .pairs_are_old = s.has_few_rows(),
                 .out = args.out.as<Bf16>(),
                 .out_stride = args.out.stride(0)},
                stream);
@@ -486,15 +492,17 @@ bool large_moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream) {
 
 bool large_takes_shared(const ops::MoeExpertsSharedArgs& args) {
   const ExpertSizes s = sizes_of(args);
-  static_assert(kMostFewSharedTokens == kFewTileRows);
-  return s.weight == Stored::kBf16 && takes_shape(s) && s.has_few_rows() &&
-         s.groups.tokens <= kMostFewSharedTokens &&
+  static_assert(kMostFewSharedTokens == kFewRowsTokens);
+  const bool takes_them =
+      s.weight == Stored::kBf16 ? s.groups.tokens <= kFewTileRows : s.groups.shared == 1;
+  return takes_shape(s) && s.has_few_rows() && takes_them &&
          ops::row_values(args.shared_down.data) == s.groups.shared * s.inter;
 }
 
 int64_t large_moe_experts_shared_scratch(const ops::MoeExpertsSharedArgs& args) {
+  const ExpertSizes s = sizes_of(args);
   DeviceArena arena;
-  carve(sizes_of(args), false, arena);
+  carve(s, quantises(args.experts.x, s.weight), arena);
   return arena.bytes();
 }
 

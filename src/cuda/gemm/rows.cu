@@ -16,44 +16,55 @@ __device__ __forceinline__ Words<Bf16> load_once(const Bf16* from) {
   return {__ldcs(reinterpret_cast<const uint4*>(from))};
 }
 
-// Grid: (tokens, dim / 1024). The loads of eight pairs are under way together.
-__global__ void __launch_bounds__(kThreads)
-    combine_rows_kernel(const __grid_constant__ CombineArgs p) {
-  constexpr int kPairs = 8;
-  let_next_start();
-  wait_for_previous();
-  const int64_t token = blockIdx.x;
-  const int channel = (blockIdx.y * kThreads + threadIdx.x) * kVector;
-  if (channel >= p.dim) return;
-  Bf16* const out = p.out + token * p.out_stride + channel;
-  Words<Bf16> before{};
-  if (p.accumulate) before.at[0] = *reinterpret_cast<const uint4*>(out);
-  const int copies = static_cast<int>(p.copies), shared = static_cast<int>(p.shared);
-  Vector sum{};
-  for (int first = 0; first < copies; first += kPairs) {
-    Words<Bf16> words[kPairs];
-    float weights[kPairs];
-    int rows[kPairs];
+// So many pairs of a token, whose loads are under way together: V3's eight and the shared expert's.
+constexpr int kPairs = 9;
+struct Pairs {
+  float weights[kPairs];
+  int rows[kPairs];  // -1: none
+
+  __device__ __forceinline__ Pairs(const CombineArgs& p, int64_t token, int first) {
+    const int copies = static_cast<int>(p.copies), shared = static_cast<int>(p.shared);
 #pragma unroll
     for (int j = 0; j < kPairs; ++j) {
-      const int64_t pair = token * copies + first + j;
-      rows[j] = first + j < copies ? p.row_of_pair[pair] : -1;
+      rows[j] = first + j < copies ? p.row_of_pair[token * copies + first + j] : -1;
       const int routed = first + j - shared;
       weights[j] = first + j >= copies ? 0.0f
                    : routed < 0        ? 1.0f
                                        : p.weights[token * (copies - shared) + routed];
     }
+  }
+};
+
+// Grid: (tokens, dim / 1024).
+__global__ void __launch_bounds__(kThreads)
+    combine_rows_kernel(const __grid_constant__ CombineArgs p) {
+  let_next_start();
+  if (!p.pairs_are_old) wait_for_previous();
+  const int64_t token = blockIdx.x;
+  const int channel = (blockIdx.y * kThreads + threadIdx.x) * kVector;
+  Vector sum{};
+  const auto add = [&](const Pairs& pairs) {
+    Words<Bf16> words[kPairs];
 #pragma unroll
     for (int j = 0; j < kPairs; ++j)
-      words[j] = rows[j] >= 0 ? load_once(p.y + int64_t{rows[j]} * p.dim + channel) : Words<Bf16>{};
+      words[j] = pairs.rows[j] >= 0 ? load_once(p.y + int64_t{pairs.rows[j]} * p.dim + channel)
+                                    : Words<Bf16>{};
 #pragma unroll
     for (int j = 0; j < kPairs; ++j) {
       const Vector y = unpack(words[j]);
 #pragma unroll
       for (int i = 0; i < kVector; ++i)
-        sum.at[i] = rows[j] >= 0 ? sum.at[i] + weights[j] * y.at[i] : sum.at[i];
+        sum.at[i] = pairs.rows[j] >= 0 ? sum.at[i] + pairs.weights[j] * y.at[i] : sum.at[i];
     }
-  }
+  };
+  const Pairs first(p, token, 0);
+  wait_for_previous();
+  if (channel >= p.dim) return;
+  Bf16* const out = p.out + token * p.out_stride + channel;
+  Words<Bf16> before{};
+  if (p.accumulate) before.at[0] = *reinterpret_cast<const uint4*>(out);
+  add(first);
+  for (int at = kPairs; at < p.copies; at += kPairs) add(Pairs(p, token, at));
   if (p.accumulate) {
     const Vector old = unpack(before);
 #pragma unroll

@@ -39,7 +39,19 @@ __device__ __forceinline__ void load_tile(const CUtensorMap* map, uint32_t tile,
       : "memory");
 }
 
-// The same of two dimensions to every block of the cluster in `blocks`, a bit each, and to the barrier of each.
+// The same of what is read once: the L2 cache gives it up before all else.
+__device__ __forceinline__ void load_tile_once(const CUtensorMap* map, uint32_t tile,
+                                               uint32_t barrier, const int (&at)[5]) {
+  constexpr uint64_t kEvictFirst = 0x12f0000000000000;  // as createpolicy.fractional makes it
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(tile),
+      "l"(reinterpret_cast<uint64_t>(map)), "r"(barrier), "r"(at[0]), "r"(at[1]), "r"(at[2]),
+      "r"(at[3]), "r"(at[4]), "l"(kEvictFirst)
+      : "memory");
+}
+
+// The box of two dimensions to every block of the cluster in `blocks`, a bit each, and to the barrier of each.
 __device__ __forceinline__ void load_tile_to(const CUtensorMap* map, uint32_t tile,
                                              uint32_t barrier, int x, int y, uint16_t blocks) {
   asm volatile(
