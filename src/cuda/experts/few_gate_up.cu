@@ -9,6 +9,7 @@
 #include "cuda/ptx/cluster.cuh"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/ptx/tensor_copy.cuh"
+#include "cuda/ptx/weight_copy.cuh"
 #include "cuda/runtime/launch.cuh"
 #include "tuned/few_experts.h"
 
@@ -143,10 +144,10 @@ struct GateUp {
     const bool is_routed = expert < p.of_pairs.experts;
     const int column = half * kHalf + n % 2 * kTile;
     ring.expect();
-    load_tile(is_routed ? &p.gate_up : &p.shared_gate_up,
-              shared_address(shared + ring.slot * kFewStageBytes), ring.full(),
-              {(begin + n / 2) * kScaleBlock, 0, 0, column / kGateUpGroupRows,
-               is_routed ? expert : expert - p.of_pairs.experts});
+    load_weight_tile(is_routed ? &p.gate_up : &p.shared_gate_up,
+                     shared_address(shared + ring.slot * kFewStageBytes), ring.full(),
+                     {(begin + n / 2) * kScaleBlock, 0, 0, column / kGateUpGroupRows,
+                      is_routed ? expert : expert - p.of_pairs.experts});
   }
   __device__ __forceinline__ void load_rows() const {
     const int lane = static_cast<int>(threadIdx.x) % 32, steps = end - begin;
