@@ -44,7 +44,7 @@ struct Shared {
   alignas(16) uint16_t weights[kHeads][kSplitRows];                    // bf16
   float factors[kHeads][kTiles], sums[kHeads][kTiles][kTileRows / 2];  // sums: of two rows each
   float max[kHeads];
-  float x_scale[kQueryLines], q_scales[kHeads][kQueryLines][kQueryRows];
+  float x_scale[kQueryLines], q_scales[kHeads][2][kQueryLines];
   float norm[kNormWarps], append[kAppendThreads / 32];
   uint64_t tiles[kTiles], q_came, query_came, values_came, latent_came, out_came;
 };
@@ -157,11 +157,17 @@ __device__ __forceinline__ void quantise_head(const uint32_t* words, const Decod
   if (lane == 0) p.out_scale[at] = scale;
 }
 
-// Of eight channels of compressed queries.
-__device__ __forceinline__ Vector norm_weight(const QueryProduct& p, int begin) {
-  const int end = begin + kVector;
-  if (p.q_norm_is_f32) return load_vector(static_cast<const float*>(p.q_norm), begin, end, true);
-  return load_vector(static_cast<const Bf16*>(p.q_norm), begin, end, true);
+// The norm's weight of eight channels of compressed queries as memory has it: nobody waits for it before it is used.
+__device__ __forceinline__ Words<float> load_norm_weight(const QueryProduct& p, int begin) {
+  const uint4* const from = reinterpret_cast<const uint4*>(static_cast<const char*>(p.q_norm) +
+                                                           begin * (p.q_norm_is_f32 ? 4 : 2));
+  Words<float> words{};
+  words.at[0] = from[0];
+  if (p.q_norm_is_f32) words.at[1] = from[1];
+  return words;
+}
+__device__ __forceinline__ Vector norm_weight(const QueryProduct& p, const Words<float>& words) {
+  return p.q_norm_is_f32 ? unpack(words) : unpack(Words<Bf16>{words.at[0]});
 }
 
 // Eight channels of a compressed query, whose squares add up to `squares`, as its product reads them.

@@ -63,7 +63,7 @@ struct Query {
   QueryShared& s;
   int rank, head, warp, lane;
   Line q_weights[kQueryTiles], uk[kUkLines];
-  Vector q_norm;
+  Words<float> q_norm;
 
   __device__ __forceinline__ Query(const QueryParams& params, QueryShared& shared)
       : p(params),
@@ -90,7 +90,7 @@ struct Query {
                       (rank * kUkRows + warp * 8 + lane / 4) * (kHead * 2) + line * 128);
     }
     if constexpr (kHasQueryProduct) {
-      q_norm = norm_weight(p, (warp % kNormWarps * 32 + lane) * kVector);
+      q_norm = load_norm_weight(p, (warp % kNormWarps * 32 + lane) * kVector);
       const int i = threadIdx.x;
       if (i < 2 * kQueryLines) {
         const int row = query_row() + (i < kQueryLines ? 0 : kQueryRows - 1);
@@ -122,7 +122,7 @@ struct Query {
     if (lane == 0) s.norm[half()][warp % kNormWarps] = mine;
     named_barrier_sync(1, threads);
     const float sum = warp_sum(lane < kNormWarps ? s.norm[half()][lane] : 0.0f);
-    return normalised(v, q_norm, sum, p);
+    return normalised(v, norm_weight(p, q_norm), sum, p);
   }
   __device__ __forceinline__ void normalise_here() {
     const int token = half();

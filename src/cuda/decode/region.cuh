@@ -56,6 +56,11 @@ struct Region {
     return (head + h) * kQuery + rank * kQueryRows;
   }
 
+  // Scales' block of this block's first (side 0) and last row of q_b; there are no more.
+  __device__ __forceinline__ int query_block(int h, int side) const {
+    return (query_row(h) + side * (kQueryRows - 1)) / kScaleBlock;
+  }
+
   __device__ __forceinline__ void load_weights() {
     if constexpr (kHasQueryProduct) {
       if (warp < kQueryLines) {
@@ -66,12 +71,13 @@ struct Region {
             q_weights[h][tile].load(
                 p.q_weight + int64_t{query_row(h) + tile * 8 + lane / 4} * kQueryIn + warp * 128);
       }
-      if (warp < kHeads && lane < kQueryRows) {
-        const float* const scales =
-            p.q_scale + (query_row(warp) + lane) / kScaleBlock * kQueryLines;
-#pragma unroll
-        for (int line = 0; line < kQueryLines; ++line) s.q_scales[warp][line][lane] = scales[line];
+      // Not through registers: late blocks would wait for memory before they may look for their turn.
+      if (warp < kHeads && lane < 2 * kQueryLines) {
+        const int side = lane / kQueryLines, line = lane % kQueryLines;
+        copy_async_4(shared_address(&s.q_scales[warp][side][line]),
+                     p.q_scale + query_block(warp, side) * kQueryLines + line);
       }
+      commit_copies();
     }
 #pragma unroll
     for (int h = 0; h < kHeads; ++h)
@@ -199,15 +205,15 @@ struct Region {
   }
 
   // Warps 0 to 5: the compressed query, normalised and quantised.
-  __device__ __forceinline__ void normalise(const Vector& weight) {
+  __device__ __forceinline__ void normalise(const Words<float>& weight) {
     const int begin = static_cast<int>(threadIdx.x) * kVector;
     const Vector v = load_vector(p.q_a + token * p.q_a_stride, begin, begin + kVector, true);
     float sum = warp_sum(sum_of_squares(v));
     if (lane == 0) s.norm[warp] = sum;
     named_barrier_sync(1, kNormWarps * 32);
     sum = warp_sum(lane < kNormWarps ? s.norm[lane] : 0.0f);
-    quantize_vector(normalised(v, weight, sum, p), reinterpret_cast<F8E4M3*>(s.x), begin,
-                    begin + kVector, true, s.x_scale);
+    quantize_vector(normalised(v, norm_weight(p, weight), sum, p), reinterpret_cast<F8E4M3*>(s.x),
+                    begin, begin + kVector, true, s.x_scale);
     const uint2 mine = *reinterpret_cast<const uint2*>(s.x + begin / 4);
     *reinterpret_cast<uint4*>(s.x_halves + begin / 2) = {low_halves(mine.x), high_halves(mine.x),
                                                          low_halves(mine.y), high_halves(mine.y)};
@@ -232,11 +238,14 @@ struct Region {
     named_barrier_sync(3, kQueryLines * 32);
     if (warp >= kHeads) return;
     const int row = min(lane, kQueryRows - 1);
+    const int side = (query_row(warp) + row) / kScaleBlock - query_block(warp, 0);
+    wait_copies<0>();
+    __syncwarp();
     LineSum sum;
 #pragma unroll
     for (int line = 0; line < kQueryLines; ++line)
       sum.add(line, s.q_parts[warp][line][row],
-              __fmul_rn(s.x_scale[line], s.q_scales[warp][line][row]));
+              __fmul_rn(s.x_scale[line], s.q_scales[warp][side][line]));
     const float other = __shfl_down_sync(0xffffffffu, sum.total, 1);
     if (lane < kQueryRows && lane % 2 == 0) {
       const uint32_t both = floats_to_bf16x2(sum.total, other);
@@ -521,9 +530,9 @@ struct Region {
   __device__ __forceinline__ void run() {
     init_barriers();
     load_weights();
-    Vector q_norm{};
+    Words<float> q_norm{};
     if constexpr (kHasQueryProduct) {
-      if (warp < kNormWarps) q_norm = norm_weight(p, static_cast<int>(threadIdx.x) * kVector);
+      if (warp < kNormWarps) q_norm = load_norm_weight(p, static_cast<int>(threadIdx.x) * kVector);
     }
     cluster_arrive();
     __syncthreads();
