@@ -89,6 +89,39 @@ TEST_P(KernelChoiceTest, linear_matches_float64_beside_every_limit_of_tokens) {
   }
 }
 
+// FP8 matrices that few rows find on the chip: clusters of 2 and 8 blocks, whose parts have 4 steps and 2 or 3, tails
+// of outputs, and two matrices in a call. A row has the same bits in any company of up to 8.
+TEST_P(KernelChoiceTest, few_rows_of_many_channels_match_float64_with_the_same_bits) {
+  if (!backend().supports("linear", DType::kF8E4M3)) GTEST_SKIP() << "no FP8";
+  for (const int64_t in : {2048, 4352}) {
+    ref::Random random(static_cast<uint64_t>(in));
+    const int64_t out = 200, other_out = 72;
+    const HostTensor all = random.normal(act(), {8, in});
+    const ref::HostWeight weight = ref::random_weight(random, DType::kF8E4M3, {out, in});
+    const ref::HostWeight other = ref::random_weight(random, DType::kF8E4M3, {other_out, in});
+    const DeviceWeight device_weight = put(weight), device_other = put(other);
+    std::vector<double> first_row;
+    for (const int64_t tokens : {8, 3, 1}) {
+      SCOPED_TRACE(testing::Message() << in << " channels, " << tokens << " tokens");
+      const HostTensor x = all.rows(0, tokens);
+      const DeviceTensor device_x = upload(x), result = empty(act(), {tokens, out});
+      const DeviceTensor one = empty(act(), {tokens, out}), two = empty(act(), {tokens, other_out});
+      ops::linear({.x = device_x.view(), .weight = device_weight.view(), .out = result.view()},
+                  stream());
+      ops::linear_pair({.x = device_x.view(),
+                        .a = {.weight = device_weight.view(), .out = one.view()},
+                        .b = {.weight = device_other.view(), .out = two.view()}},
+                       stream());
+      const HostTensor got = download(result.view());
+      expect_close(got, ref::linear(x, weight), kChoiceBounds);
+      expect_close(download(two.view()), ref::linear(x, other), kChoiceBounds);
+      EXPECT_EQ(download(one.view()).values, got.values);
+      if (first_row.empty()) first_row = got.rows(0, 1).values;
+      EXPECT_EQ(got.rows(0, 1).values, first_row);
+    }
+  }
+}
+
 void KernelChoiceTest::expect_right_experts(const WeightKind& kind, int64_t tokens, int64_t hidden,
                                             bool with_shared, int64_t inter) {
   SCOPED_TRACE(testing::Message() << kind.name << ", " << tokens << " tokens"

@@ -6,6 +6,7 @@
 #include "cuda/gemm/quantize_rows.h"
 #include "cuda/linear/batch_product.h"
 #include "cuda/linear/choose.h"
+#include "cuda/linear/held_product.h"
 #include "cuda/linear/ops.h"
 #include "cuda/linear/zero_points.h"
 #include "cuda/runtime/device_arena.h"
@@ -186,9 +187,29 @@ void head_linear(const ops::HeadLinearArgs& args, ops::Stream& stream) {
   run_product(stored, params, stream);
 }
 
+// Of two matrices both or, where one alone is held, each by itself: what is held does not depend on the other one.
+static bool run_held(Stored weight, const ProductParams& params, ops::Stream& stream) {
+  if (params.tokens > kMaxStreamedTokens || stream.backend().batch_invariant) return false;
+  const bool a = is_held(weight, params, params.a);
+  const bool b = params.b.rows > 0 && is_held(weight, params, params.b);
+  if (!a && !b) return false;
+  if (params.b.rows > 0 && a != b) {
+    for (const ProductPart& part : {params.a, params.b}) {
+      ProductParams alone = params;
+      alone.a = part;
+      alone.b = {};
+      run_product(weight, alone, stream);
+    }
+    return true;
+  }
+  run_held_product(params, stream);
+  return true;
+}
+
 void run_product(Stored weight, const ProductParams& all, ops::Stream& stream) {
   ProductParams params = all;
   take_choices(dtype_of(weight), params, stream);
+  if (run_held(weight, params, stream)) return;
   const bool may_be_batch = params.tokens > kMaxStreamedTokens && !stream.backend().batch_invariant;
   if (may_be_batch && run_batch_product(weight, params, stream)) return;
   switch (weight) {

@@ -11,12 +11,17 @@
 
 namespace fathom::cuda {
 
+// To addresses of the other block (remote_address()).
+__device__ __forceinline__ void send_word_to(uint32_t remote, uint32_t remote_barrier,
+                                             uint32_t value) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(remote),
+      "r"(value), "r"(remote_barrier)
+      : "memory");
+}
 __device__ __forceinline__ void send_word(uint32_t to, uint32_t barrier, uint32_t rank,
                                           uint32_t value) {
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
-                   remote_address(to, rank)),
-               "r"(value), "r"(remote_address(barrier, rank))
-               : "memory");
+  send_word_to(remote_address(to, rank), remote_address(barrier, rank), value);
 }
 
 // Aligned to 8 bytes.
