@@ -1,7 +1,7 @@
 // The choice of experts by one rule alone, with the bits of choose.cu: what runs once waits for its instructions, and
 // for those of other rules that lie between. Bound by latency.
-// V3's, where a group is a warp's lanes: one block per token, a thread per expert. V2-Lite's: one warp per token, two
-// experts a lane, so nothing waits for a barrier.
+// V3's, where a group is a warp's lanes: one block per token, a thread per expert. V2-Lite's, of any number of tokens:
+// one warp per token, two experts a lane, so nothing waits for a barrier.
 
 #include "cuda/device/reduce.cuh"
 #include "cuda/experts/gate/take_best.cuh"
@@ -77,17 +77,18 @@ __global__ void __launch_bounds__(32) choose_by_softmax(const __grid_constant__ 
 }  // namespace
 
 bool choose_by_one_rule(const ChooseParams& params, int64_t tokens, ops::Stream& stream) {
-  if (params.splits != kGateSplits || params.per_token > kMostTaken) return false;
+  if (params.per_token > kMostTaken) return false;
   const auto grid = static_cast<unsigned>(tokens);
+  if (params.kind == ops::GateKind::kSoftmaxGreedy && params.experts <= kMostSoftmax) {
+    launch(choose_by_softmax, {.grid = grid, .block = 32}, stream, params);
+    return true;
+  }
+  if (params.splits != kGateSplits) return false;
   const int groups = params.n_group;
   if (params.kind == ops::GateKind::kSigmoidNoAux && params.grouped && groups <= kMostGroups &&
       params.experts == groups * 32) {
     launch(choose_in_groups, {.grid = grid, .block = static_cast<unsigned>(params.experts)}, stream,
            params);
-    return true;
-  }
-  if (params.kind == ops::GateKind::kSoftmaxGreedy && params.experts <= kMostSoftmax) {
-    launch(choose_by_softmax, {.grid = grid, .block = 32}, stream, params);
     return true;
   }
   return false;
