@@ -380,6 +380,15 @@ TEST_P(LargeProductTest, experts_of_more_pairs_than_a_chunk_match_float64) {
     expect_right_experts({.name = "experts", .dtype = dtype, .form = {}}, {650, 128, 128, 3, 2});
 }
 
+// Each cluster gets more tiles than it keeps places for, of one step each: of gate and up, then of down.
+TEST_P(LargeProductTest, experts_of_many_tiles_match_float64) {
+  const WeightKind bf16{.name = "bf16", .dtype = DType::kBf16, .form = {}};
+  expect_right_experts(bf16, {6000, 64, 1024, 6, 4});
+  expect_right_experts(bf16, {6000, 2048, 64, 6, 4});
+  const WeightKind f8{.name = "f8", .dtype = DType::kF8E4M3, .form = {}};
+  expect_right_experts(f8, {6000, 128, 1024, 6, 4});
+}
+
 // Each by kernels of its own. A block has some channels of one tile, then some of the next.
 TEST_P(LargeProductTest, experts_of_few_rows_have_the_bits_of_many) {
   const LargeExperts c{20 * kPeriod, 3072, 256, 6, 3};

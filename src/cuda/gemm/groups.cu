@@ -96,7 +96,7 @@ __device__ __forceinline__ void list_tiles(const GroupTiles& list, int columns, 
     for (int column = 0; column < columns; column += columns_at_a_time(rows))
       *next++ = {.group = expert, .row = row + begin, .num_rows = rows, .column = column};
   }
-  if (expert == experts - 1) *list.count = first + tiles;
+  if (expert == experts - 1) *list.count = first + tiles, *list.taken = 0;
 }
 
 // Lists the tiles of an expert with so many pairs and returns its first row; a thread per expert, and any more.
@@ -186,7 +186,9 @@ __global__ void __launch_bounds__(kMaxGroups)
 }  // namespace
 
 static GroupTiles carve_tiles(int64_t most, DeviceArena& arena) {
-  return {.tiles = arena.take<GroupTile>(most), .count = arena.take<int>(1)};
+  return {.tiles = arena.take<GroupTile>(most),
+          .count = arena.take<int>(1),
+          .taken = arena.take<int>(1)};
 }
 
 Groups carve_groups(const GroupSizes& sizes, DeviceArena& arena) {

@@ -45,6 +45,7 @@ struct GroupSizes {
 struct GroupTiles {
   GroupTile* tiles;  // [most]
   int* count;        // [1]
+  int* taken;        // [1]  0; counts what the product behind it hands out
 };
 
 struct Groups {

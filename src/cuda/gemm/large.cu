@@ -316,7 +316,8 @@ ProductArgs grouped_product(const ExpertSizes& s, const GroupTiles& tiles, int64
           .out_stride = out,
           .tiles = tiles.tiles,
           .num_tiles = tiles.count,
-          .max_tiles = max_tiles};
+          .max_tiles = max_tiles,
+          .taken = tiles.taken};
 }
 
 // h = silu(gate) * up, in the registers of the product; quantised there if a scale is of 128 channels.

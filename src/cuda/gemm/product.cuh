@@ -69,6 +69,9 @@ struct ProductArgs {
   const GroupTile* tiles = nullptr;
   const int* num_tiles = nullptr;  // on the device
   int64_t max_tiles = 0;           // what the host knows of it
+  // 0, on the device: counts the tiles that clusters get as they become free, by kernels that do so (Tiling). Null:
+  // they take them in turn.
+  int* taken = nullptr;
   // kDefault and 0: whichever takes fewer rounds. Without groups, and of the experts' down product but of bf16.
   tuned::Tile tile = tuned::Tile::kDefault;
   int raster = 0;

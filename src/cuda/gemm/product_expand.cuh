@@ -162,7 +162,7 @@ __device__ __forceinline__ void feed_expanded(const TiledParams& p, uint32_t sha
   if (thread == 0) ahead.load_first(p);
   int stage = 0;
   uint32_t phase = 0;
-  for_each_tile<C>(p, [&](const Tile& tile) {
+  for_each_tile<C>(p, shared, [&](const Tile& tile, Queue<C>&) {
     ScaleFeed<C> scales;
     ZeroPointFeed<C> points;
     if constexpr (C::kGathers) rows.find(p, tile);

@@ -7,6 +7,7 @@
 // Internal to product_kernel.cuh.
 
 #include "cuda/device/convert.cuh"
+#include "cuda/gemm/product_queue.cuh"
 #include "cuda/gemm/product_tile.cuh"
 #include "cuda/ptx/barrier.cuh"
 #include "cuda/ptx/cluster.cuh"
@@ -21,7 +22,7 @@ __device__ __forceinline__ void feed(const TiledParams& p, uint32_t shared) {
   const int rank = static_cast<int>(cluster_rank());
   constexpr int kHalf = C::kBlockM / kClusterBlocks;
   Ring<C> ring(shared);
-  for_each_tile<C>(p, [&](const Tile& tile) {
+  for_each_tile<C>(p, shared, [&](const Tile& tile, Queue<C>& queue) {
     const int a_row = tile.row + rank * kHalf, b_row = tile.group * p.group_rows + tile.column;
     const CUtensorMap* const b = tile.is_second ? &p.second.b : &p.b;
     for (int k = 0; k < p.num_steps; ++k, ring.advance()) {
@@ -31,6 +32,7 @@ __device__ __forceinline__ void feed(const TiledParams& p, uint32_t shared) {
                    0b11);
       load_tile(b, ring.b(), ring.full(), k * C::kBlockK, b_row);
       load_tile(b, ring.b() + C::kBBytes / 2, ring.full(), k * C::kBlockK, b_row + p.half_distance);
+      if (C::kHasQueue && rank == 0) queue.feed(p, k);
     }
   });
 }
@@ -110,7 +112,7 @@ __device__ __forceinline__ auto rows_of(const TiledParams& p, const Tile& tile) 
 template <class C>
 __device__ __forceinline__ void feed_scales(const TiledParams& p, uint32_t shared, int thread) {
   Ring<C> ring(shared);
-  for_each_tile<C>(p, [&](const Tile& tile) {
+  for_each_tile<C>(p, shared, [&](const Tile& tile, Queue<C>&) {
     ScaleFeed<C> scales;
     scales.find(p, tile, thread, rows_of(p, tile));
     for (int k = 0; k < p.num_steps; ++k, ring.advance()) {
@@ -184,7 +186,7 @@ __device__ __forceinline__ void feed_gathered(const TiledParams& p, uint32_t sha
   const int thread = static_cast<int>(threadIdx.x), rank = static_cast<int>(cluster_rank());
   Ring<C> ring(shared);
   RowFeed<C> rows;
-  for_each_tile<C>(p, [&](const Tile& tile) {
+  for_each_tile<C>(p, shared, [&](const Tile& tile, Queue<C>& queue) {
     rows.find(p, tile);
     ScaleFeed<C> scales;
     if constexpr (C::kHasScales) scales.find(p, tile, thread, gathered_rows_of<C>(p, tile));
@@ -194,6 +196,7 @@ __device__ __forceinline__ void feed_gathered(const TiledParams& p, uint32_t sha
       rows.copy(p, ring, k);
       if constexpr (C::kHasScales) scales.copy(p, ring, thread, k);
       barrier_arrive_after_copies(ring.full());
+      if (C::kHasQueue && rank == 0 && thread == kWarpgroup - 32) queue.feed(p, k);
     }
   });
 }

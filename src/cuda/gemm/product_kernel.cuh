@@ -2,16 +2,18 @@
 // The kernel of product.h. Bound by the tensor cores: 2 * rows * n * k operations.
 //
 // Persistent: clusters of two blocks walk over pairs of tiles that share their rows and are neighbours in n, or, where
-// many rows are gathered, share their columns and are neighbours in m. A block has one warpgroup that feeds a ring of
-// stages in shared memory (half of what is shared goes to both blocks) and two that multiply, each 64 rows of every
-// 128. Grid: all multiprocessors. Shared memory: 192 KB of stages, each kBlockM + kBlockN rows of 128 bytes: 64 bf16 or
-// 128 e4m3 or int8 of k; 16 or 32 KB for rows on their way out.
+// many rows are gathered, share their columns and are neighbours in m. Experts' tiles do not take equally long and are
+// handed out. A block has one warpgroup that feeds a ring of stages in shared memory (half of what is shared goes to
+// both blocks) and two that multiply, each 64 rows of every 128. Grid: all multiprocessors. Shared memory: 192 KB of
+// stages, each kBlockM + kBlockN rows of 128 bytes: 64 bf16 or 128 e4m3 or int8 of k; 16 or 32 KB for rows on their way
+// out.
 // Order of sums: k rises, for f8, i4 and i8 with scales of blocks in blocks of 128 whose sums are scaled and added in
 // float32; i8 with scales of channels is summed as integers and scaled at the end. So the bits of a row depend on
 // nothing but the row and the weight.
 
 #include "cuda/gemm/product_expand.cuh"
 #include "cuda/gemm/product_feed.cuh"
+#include "cuda/gemm/product_queue.cuh"
 #include "cuda/gemm/product_store.cuh"
 #include "cuda/gemm/product_tile.cuh"
 #include "cuda/ptx/barrier.cuh"
@@ -214,7 +216,7 @@ __device__ __forceinline__ void work(const TiledParams& p, uint32_t shared) {
   Boxes<C> boxes(shared);
   const Turns turns;
   float totals[C::kWaves][C::kSums];
-  for_each_tile<C>(p, [&](const Tile& tile) {
+  for_each_tile<C>(p, shared, [&](const Tile& tile, Queue<C>&) {
     if (first_row_of_warpgroup() >= tile.num_rows) return skip_tile(p, ring);
     if constexpr (C::kScalesBlocks) {
       if (tile.num_rows <= 64) {
@@ -252,6 +254,7 @@ __global__ void __launch_bounds__(kTiledThreads, 1)
   if (threadIdx.x == 0) {
     prefetch_map(&p.a);
     prefetch_map(&p.b);
+    if constexpr (C::kHasQueue) Queue<C>(shared).init();
     init_barriers<C>(shared);
   }
   cluster_sync_parted();

@@ -87,6 +87,7 @@ TiledParams params_of(const ProductArgs& args) {
   p.accumulate = args.accumulate;
   p.tiles = args.tiles;
   p.num_tiles = args.num_tiles;
+  p.taken = args.taken;
   if constexpr (C::kGathers) {
     const int64_t element_bytes = tensor::dtype_bytes(args.a.dtype);
     p.a_data = static_cast<const char*>(args.a.data);

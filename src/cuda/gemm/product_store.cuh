@@ -8,9 +8,9 @@
 
 #include "cuda/device/convert.cuh"
 #include "cuda/device/quad.cuh"
+#include "cuda/device/quotients.cuh"
 #include "cuda/gemm/activation.cuh"
 #include "cuda/gemm/product_tile.cuh"
-#include "cuda/gemm/quotients.cuh"
 #include "cuda/gemm/to_i8.cuh"
 #include "cuda/ptx/shared.cuh"
 #include "cuda/ptx/tensor_copy.cuh"

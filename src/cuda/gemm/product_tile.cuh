@@ -23,6 +23,10 @@ inline constexpr int kScaleThreads = 64;
 inline constexpr int kBoxRows = 16, kBoxColumns = 64, kBoxBytes = kBoxRows * kBoxColumns * 2;
 inline constexpr int kMostSharedBytes = 227 << 10;
 
+// Tiles on their way to the roles of a cluster, which are at most kStages steps, so no more tiles, apart: no place is
+// written again before all have read it.
+inline constexpr int kQueueSlots = 8;
+
 // Stages of pairs of 4 bits that are read ahead.
 inline constexpr int kPairStages = 3;
 
@@ -58,6 +62,7 @@ struct TiledParams {
   int row_pieces;  // of 16 bytes
   const GroupTile* tiles;
   const int* num_tiles;
+  int* taken;  // counts tiles that were handed out, but each cluster's first; null: none are
 };
 
 // kGathers: rows of a are looked up, and the halves of b are gate and up. b lies as Weight says (stored.h).
@@ -93,15 +98,19 @@ struct Tiling {
   static constexpr int kScaleBytes = kHasScales ? (kBlockM + (kColumnScales ? kBlockN : 4)) * 4 : 0;
   static constexpr int kScaleStages = kStages + (kScalesBlocks && kColumnScales ? 1 : 0);
   static constexpr int kBoxesAt = kPairsAt + kPairStages * kPairBytes;  // multiples of 1024
+  // Tiles that are handed out, and a barrier each.
+  static constexpr bool kHasQueue = !kExpands && (kGathers || (!kHasScales && kBlockN == 256));
+  static constexpr int kQueueBytes = kHasQueue ? kQueueSlots * (16 + 8) : 0;
   static constexpr int kSmallBytes =
-      (2 * kStages + kPairStages) * 8 + 8 + kScaleStages * kScaleBytes;
+      (2 * kStages + kPairStages) * 8 + 16 + kScaleStages * kScaleBytes + kQueueBytes;
   static constexpr bool fits_boxes(int boxes) {
     return kBoxesAt + kSmallBytes + boxes * kMultiplyingWarps * kBoxBytes <= kMostSharedBytes;
   }
   static constexpr int kBoxes = fits_boxes(4) ? 4 : fits_boxes(2) ? 2 : 1;  // of a warp
   static constexpr int kBarriersAt = kBoxesAt + kBoxes * kMultiplyingWarps * kBoxBytes;
   static constexpr int kScalesAt = (kBarriersAt + (2 * kStages + kPairStages) * 8 + 15) / 16 * 16;
-  static constexpr int kSharedBytes = kBarriersAt + kSmallBytes;
+  static constexpr int kQueueAt = kScalesAt + kScaleStages * kScaleBytes;
+  static constexpr int kSharedBytes = kQueueAt + kQueueBytes;
   static_assert(kSharedBytes <= kMostSharedBytes);
   static constexpr int kSums = kBlockN / kWavesN / 2;  // of a thread and a wave
   // All feed: rows that are gathered or expanded. Else one thread feeds and a few fetch scales.
@@ -112,6 +121,7 @@ struct Tiling {
                                   (kAllFeed ? kWarpgroup : (kHasScales ? kScaleThreads : 0)) +
                                   (kExpands ? kWarpgroup : 0);
   static_assert(kWaves == 1 || kScalesBlocks);
+  static_assert(kStages + 1 < kQueueSlots);
   static_assert(!kGathers || (kBlockM == kGroupTileRows && kBlockN == 2 * kGatheredTileColumns));
   static_assert(!kExpands || kBlockN == 256);
 };
@@ -124,32 +134,29 @@ struct Tile {
   bool is_second = false;  // of the second matrix, whose column it is
 };
 
-// Gathered rows.
+// Two blocks' tile of a group, with its columns.
 template <class C>
-__device__ __forceinline__ Tile gathered_tile(const TiledParams& p, const GroupTile& tile,
-                                              int rank) {
+__device__ __forceinline__ GroupTile group_tile(const TiledParams& p, int index) {
+  if constexpr (C::kGathers) return p.tiles[index];
+  GroupTile tile = p.tiles[index / p.pairs];
+  tile.column = index % p.pairs * kClusterBlocks;
+  return tile;
+}
+template <class C>
+__device__ __forceinline__ Tile block_tile(const TiledParams& p, const GroupTile& tile, int rank) {
   const bool shares_columns = tile.num_rows > C::kBlockM;
   const int column = tile.column + (shares_columns ? 0 : rank);
   const int rows_before = shares_columns ? rank * C::kBlockM : 0;
   return {.group = tile.group,
           .row = tile.row + rows_before,
-          .num_rows = column < p.pairs ? tile.num_rows - rows_before : 0,
+          .num_rows = column * p.block_columns < p.n ? tile.num_rows - rows_before : 0,
           .column = column * p.block_columns,
           .shares_columns = shares_columns};
 }
 
 template <class C>
 __device__ __forceinline__ Tile tile_at(const TiledParams& p, int index, int rank) {
-  if constexpr (C::kGathers) return gathered_tile<C>(p, p.tiles[index], rank);
-  if (p.tiles != nullptr) {
-    const int m = index / p.pairs;
-    const GroupTile tile = p.tiles[m];
-    return {.group = tile.group,
-            .row = tile.row,
-            .num_rows = tile.num_rows,
-            .column = ((index - m * p.pairs) * kClusterBlocks + rank) * p.block_columns,
-            .shares_columns = false};
-  }
+  if (C::kGathers || p.tiles != nullptr) return block_tile<C>(p, group_tile<C>(p, index), rank);
   const int stripe = index / (p.raster * p.pairs), first = stripe * p.raster;
   const int height = min(p.raster, p.m_tiles - first), local = index - stripe * p.raster * p.pairs;
   const int row = (first + local % height) * C::kBlockM;
@@ -167,22 +174,6 @@ template <class C>
 __device__ __forceinline__ int num_pairs(const TiledParams& p) {
   if constexpr (C::kGathers) return *p.num_tiles;
   return p.pairs * (p.tiles != nullptr ? *p.num_tiles : p.m_tiles);
-}
-
-// The block's tiles, in the order in which every role takes them. The next one is looked up before a tile is taken.
-template <class C, class Take>
-__device__ __forceinline__ void for_each_tile(const TiledParams& p, const Take& take) {
-  const int rank = static_cast<int>(cluster_rank()), pairs = num_pairs<C>(p);
-  const int step = static_cast<int>(gridDim.x) / kClusterBlocks;
-  int index = static_cast<int>(blockIdx.x) / kClusterBlocks;
-  if (index >= pairs) return;
-  Tile next = tile_at<C>(p, index, rank);
-  while (index < pairs) {
-    const Tile tile = next;
-    index += step;
-    next = tile_at<C>(p, min(index, pairs - 1), rank);
-    take(tile);
-  }
 }
 
 // A role's place in the ring of stages.
