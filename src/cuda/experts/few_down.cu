@@ -4,7 +4,6 @@
 #include "cuda/mma/warpgroup.cuh"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/ptx/tensor_copy.cuh"
-#include "cuda/ptx/weight_copy.cuh"
 #include "cuda/runtime/launch.cuh"
 
 // down of a few tokens with the weighted sum over their experts. Bound by reading the weights.
@@ -171,10 +170,9 @@ struct Down {
   __device__ __forceinline__ void load_stage(const FewRing& ring, int expert) const {
     const bool is_routed = expert < of().experts;
     ring.expect();
-    load_weight_tile(
-        is_routed ? &p.down : &p.shared_down, shared_address(shared + ring.slot * kFewStageBytes),
-        ring.full(),
-        {0, (is_routed ? expert : 0) * p.combine.hidden_size + first_column(), 0, 0, 0});
+    load_tile_once(is_routed ? &p.down : &p.shared_down,
+                   shared_address(shared + ring.slot * kFewStageBytes), ring.full(),
+                   {0, (is_routed ? expert : 0) * p.combine.hidden_size + first_column(), 0, 0, 0});
   }
 
   // A group's scale of this block's columns and 128 channels of h.

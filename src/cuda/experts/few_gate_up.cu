@@ -9,7 +9,6 @@
 #include "cuda/ptx/cluster.cuh"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/ptx/tensor_copy.cuh"
-#include "cuda/ptx/weight_copy.cuh"
 #include "cuda/runtime/launch.cuh"
 #include "tuned/few_experts.h"
 
@@ -144,10 +143,10 @@ struct GateUp {
     const bool is_routed = expert < p.of_pairs.experts;
     const int column = half * kHalf + n % 2 * kTile;
     ring.expect();
-    load_weight_tile(is_routed ? &p.gate_up : &p.shared_gate_up,
-                     shared_address(shared + ring.slot * kFewStageBytes), ring.full(),
-                     {(begin + n / 2) * kScaleBlock, 0, 0, column / kGateUpGroupRows,
-                      is_routed ? expert : expert - p.of_pairs.experts});
+    load_tile_once(is_routed ? &p.gate_up : &p.shared_gate_up,
+                   shared_address(shared + ring.slot * kFewStageBytes), ring.full(),
+                   {(begin + n / 2) * kScaleBlock, 0, 0, column / kGateUpGroupRows,
+                    is_routed ? expert : expert - p.of_pairs.experts});
   }
   __device__ __forceinline__ void load_rows() const {
     const int lane = static_cast<int>(threadIdx.x) % 32, steps = end - begin;
@@ -359,10 +358,6 @@ __global__ void __launch_bounds__(kThreads, 2)
   GateUp(p, shared).run();
 }
 
-// One token has few experts: eight blocks divide the channels, two on a multiprocessor, as clusters of eight find no
-// room otherwise.
-int blocks_of_cluster(int tokens) { return tokens == 1 ? 8 : tokens <= 4 ? 2 : 1; }
-
 void launch_gate_up(GateUpParams p, ops::Stream& stream) {
   constexpr int kRoomOfTwo = 113 << 10, kStagesAlone = 8;
   const bool is_alone = p.split == 1;  // more stages were no faster
@@ -388,6 +383,8 @@ bool takes_few_tokens(const FewTokensSizes& s) {
          s.routed + s.shared <= kFewMostPairs / kFewColumns;
 }
 
+// One token has few experts: eight blocks divide the channels, two on a multiprocessor, as clusters of eight find no
+// room otherwise.
 void few_tokens_gate_up(const FewTokensArgs& args, const FewTokensHidden& h, ops::Stream& stream) {
   if (args.tokens == 0) return;
   const int tokens = static_cast<int>(args.tokens);

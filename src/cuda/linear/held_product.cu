@@ -11,7 +11,6 @@
 #include "cuda/ptx/send.cuh"
 #include "cuda/ptx/shared.cuh"
 #include "cuda/ptx/tensor_copy.cuh"
-#include "cuda/ptx/weight_copy.cuh"
 #include "cuda/runtime/launch.cuh"
 
 // out[t, n] = sum over k of weight[n, k] * x[t, k] for up to 8 tokens. Bound by reading the weight once, and then by
@@ -108,8 +107,8 @@ struct Held {
     for (int i = 0; i < steps; ++i) {
       if (i >= kWindow) barrier_wait(full(i - kWindow), 0);
       barrier_expect(full(i), kStepBytes);
-      load_weight_tile(&part == &p.a ? &h.a : &h.b, shared_address(shared + i * kStepBytes),
-                       full(i), (begin + i) * kScaleBlock, tile * kRows);
+      load_tile_once(&part == &p.a ? &h.a : &h.b, shared_address(shared + i * kStepBytes), full(i),
+                     (begin + i) * kScaleBlock, tile * kRows);
     }
   }
 

@@ -39,10 +39,18 @@ __device__ __forceinline__ void load_tile(const CUtensorMap* map, uint32_t tile,
       : "memory");
 }
 
-// The same of what is read once: the L2 cache gives it up before all else.
+// The same two of what is read once: the L2 cache gives it up before all else.
+inline constexpr uint64_t kEvictFirst = 0x12f0000000000000;  // as createpolicy.fractional makes it
+__device__ __forceinline__ void load_tile_once(const CUtensorMap* map, uint32_t tile,
+                                               uint32_t barrier, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(tile),
+      "l"(reinterpret_cast<uint64_t>(map)), "r"(barrier), "r"(x), "r"(y), "l"(kEvictFirst)
+      : "memory");
+}
 __device__ __forceinline__ void load_tile_once(const CUtensorMap* map, uint32_t tile,
                                                uint32_t barrier, const int (&at)[5]) {
-  constexpr uint64_t kEvictFirst = 0x12f0000000000000;  // as createpolicy.fractional makes it
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
       ".L2::cache_hint [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(tile),
