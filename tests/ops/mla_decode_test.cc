@@ -19,7 +19,7 @@ constexpr int64_t kLatent = 512, kRope = 64, kHead = 128, kQuery = kHead + kRope
 constexpr int64_t kCompressed = 1536, kBlockTokens = 64;
 
 struct DecodeCase {
-  int64_t heads = 2;
+  int64_t heads = 2, room = 0;    // room: for rows in the tables, at least
   std::vector<int32_t> kv_len{};  // of each token; 0 = padding
   bool compressed = true, quantised = true;
   DType norm = DType::kF32;
@@ -46,7 +46,8 @@ MlaDecodeTest::Call MlaDecodeTest::make_call(const DecodeCase& c) {
   ref::Random random(static_cast<uint64_t>(c.heads + c.kv_len[0]));
   const auto tokens = static_cast<int64_t>(c.kv_len.size());
   const int64_t most = *std::max_element(c.kv_len.begin(), c.kv_len.end());
-  const int64_t blocks = (most + kBlockTokens - 1) / kBlockTokens + 1;
+  const int64_t blocks =
+      std::max((most + kBlockTokens - 1) / kBlockTokens + 1, c.room / kBlockTokens);
   const ops::KvFormat format = ops::KvFormat::of(act(), kLatent, kRope);
   HostTensor tables(DType::kI32, {tokens, blocks}), rows(DType::kI64, {tokens}, -1);
   const std::vector<int32_t> order = random.permutation(static_cast<int>(tokens * blocks));
@@ -153,7 +154,13 @@ TEST_P(MlaDecodeTest, gives_the_bits_of_its_parts) {
         DecodeCase{.kv_len = {128}, .compressed = false},
         DecodeCase{.kv_len = {517}, .quantised = false}, DecodeCase{.heads = 16, .kv_len = {1024}},
         DecodeCase{.kv_len = {1030}, .compressed = false, .quantised = false},
-        DecodeCase{.kv_len = {1900}}, DecodeCase{.kv_len = {0}},
+        DecodeCase{.kv_len = {1900}}, DecodeCase{.kv_len = {1984}},
+        DecodeCase{.heads = 4, .room = 2048, .kv_len = {1}},
+        DecodeCase{.heads = 16, .kv_len = {1900}},
+        DecodeCase{.heads = 8, .kv_len = {1030}, .compressed = false, .quantised = false},
+        DecodeCase{.heads = 4, .kv_len = {1984}, .compressed = false},
+        DecodeCase{.heads = 16, .room = 1920, .kv_len = {700}, .quantised = false},
+        DecodeCase{.kv_len = {0}}, DecodeCase{.heads = 4, .room = 2048, .kv_len = {0}},
         DecodeCase{.kv_len = {0}, .compressed = false, .quantised = false}}) {
     SCOPED_TRACE(testing::Message()
                  << c.heads << " heads, " << c.kv_len[0] << " rows, "

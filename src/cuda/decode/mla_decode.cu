@@ -1,5 +1,7 @@
 #include "ops/mla_decode.h"
 
+#include <type_traits>
+
 #include "cuda/attention/choice.h"
 #include "cuda/decode/ops.h"
 #include "cuda/decode/query_product.cuh"
@@ -21,11 +23,14 @@ bool takes_queries(const ops::MlaDecodeArgs& args, const ops::Stream& stream) {
   return decode::takes_compressed(compressed(args), stream);
 }
 
+int64_t room_for_rows(const ops::MlaDecodeArgs& args) {
+  return args.block_tables.dim(1) * args.rows.cache.block_tokens();
+}
+
 bool takes_cache(const ops::MlaDecodeArgs& args) {
   const ops::KvCache& cache = args.rows.cache;
   return cache.format == ops::KvFormat::of(DType::kBf16, decode::kLatent, decode::kRope) &&
-         args.block_tables.dim(1) * cache.block_tokens() <= decode::kMostRows &&
-         decode::is_aligned(cache.rows);
+         room_for_rows(args) <= decode::kMostRows && decode::is_aligned(cache.rows);
 }
 
 DecodeParams params_of(const ops::MlaDecodeArgs& args) {
@@ -57,27 +62,39 @@ DecodeParams params_of(const ops::MlaDecodeArgs& args) {
   return p;
 }
 
+// Of a cluster. Four have room for twice the rows, but each block computes with twice the heads.
+constexpr int kFewHeads = 2, kManyHeads = 4;
+
+template <bool kHasQueryProduct, int kHeads>
+void start_of_heads(const DecodeParams& p, int64_t tokens, ops::Stream& stream) {
+  launch(decode::decode_kernel<kHasQueryProduct, kHeads>,
+         {.grid = dim3(static_cast<unsigned>(p.heads * decode::kHeadBlocks),
+                       static_cast<unsigned>(tokens)),
+          .block = decode::kThreads,
+          .shared_bytes = static_cast<int>(sizeof(decode::Shared<kHeads>)),
+          .cluster = kHeads * decode::kHeadBlocks},
+         stream, p);
+}
+
 }  // namespace
 
 bool takes_mla_decode(const ops::MlaDecodeArgs& args, const ops::Stream& stream) {
   const int64_t tokens = args.kv_len.dim(0), heads = args.w_uk.data.dim(0);
   return takes_tuned_attention() && tokens <= decode::kMostTokens && heads <= decode::kMostHeads &&
-         heads % decode::kHeads == 0 &&
-         decode::takes_heads(args.w_uk, decode::kLatent, decode::kHead) &&
+         heads % kFewHeads == 0 && decode::takes_heads(args.w_uk, decode::kLatent, decode::kHead) &&
          decode::takes_heads(args.w_uv, decode::kHead, decode::kLatent) && takes_cache(args) &&
          takes_queries(args, stream);
 }
 
 void mla_decode(const ops::MlaDecodeArgs& args, ops::Stream& stream) {
   const DecodeParams p = params_of(args);
-  const LaunchShape shape{
-      .grid = dim3(static_cast<unsigned>(p.heads / decode::kHeads * decode::kCluster),
-                   static_cast<unsigned>(args.kv_len.dim(0))),
-      .block = decode::kThreads,
-      .shared_bytes = static_cast<int>(sizeof(decode::Shared)),
-      .cluster = decode::kCluster};
-  p.q_a == nullptr ? launch(decode::decode_kernel<false>, shape, stream, p)
-                   : launch(decode::decode_kernel<true>, shape, stream, p);
+  const bool has_many = p.heads % kManyHeads == 0 && room_for_rows(args) > decode::kShortRows;
+  const auto start = [&]<bool kHasQueryProduct>(std::bool_constant<kHasQueryProduct>) {
+    const int64_t tokens = args.kv_len.dim(0);
+    has_many ? start_of_heads<kHasQueryProduct, kManyHeads>(p, tokens, stream)
+             : start_of_heads<kHasQueryProduct, kFewHeads>(p, tokens, stream);
+  };
+  p.q_a == nullptr ? start(std::false_type{}) : start(std::true_type{});
 }
 
 }  // namespace fathom::cuda

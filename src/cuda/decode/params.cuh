@@ -11,9 +11,8 @@ inline constexpr int kCluster = 8;
 inline constexpr int kLatent = 512, kRope = 64, kDim = kLatent + kRope;
 inline constexpr int kHead = 128, kQuery = kHead + kRope;
 inline constexpr int kQueryIn = 1536, kQueryLines = kQueryIn / 128;
-inline constexpr int kSplitRows = 128, kChunkRows = kSplitRows * kCluster;
-inline constexpr int kMostChunks = 2, kMostRows = kMostChunks * kChunkRows;
-inline constexpr int kMostTokens = 1, kHeads = 2;  // of a call, of a cluster
+// Of mla_decode's calls: tokens, and rows that there is room for. Clusters of two heads have the short ones at once.
+inline constexpr int kMostTokens = 1, kMostRows = 2048, kShortRows = 1024;
 inline constexpr int kUkLines = kHead / 64, kUvLines = kLatent / 64;
 
 // Compressed queries on their way through norm and q_b.

@@ -1,6 +1,6 @@
 #pragma once
-// What the blocks of mla_decode's cluster are made of: their shared memory, values sent from one to another, lines of
-// weights in registers, and single rows. Internal to cuda/decode/.
+// What the blocks of this folder's clusters are made of: values sent from one to another, lines of weights in
+// registers, and single rows. Internal to cuda/decode/.
 //
 //   send(&shared.q[i], &shared.q_came, rank, word);     // to that place of block `rank`, whose barrier gets 4 bytes
 //   Line line;  line.load(row);                         // before the wait: weights
@@ -16,38 +16,10 @@
 
 namespace fathom::cuda::decode {
 
-inline constexpr int kThreads = 512, kWarps = kThreads / 32;
-inline constexpr int kTileRows = 32, kTiles = kSplitRows / kTileRows;
-inline constexpr int kRowBytes = kDim * 2, kRowStride = kRowBytes + 16;
 inline constexpr int kUkRows = kLatent / kCluster, kUvRows = kHead / kCluster;
 inline constexpr int kQueryRows = kQuery / kCluster, kQueryTiles = kQueryRows / 8;
 inline constexpr int kNormWarps = kQueryIn / kVector / 32;
-static_assert(kQueryRows % 8 == 0 && kUkRows / 8 * kUkLines == kWarps &&
-              kUvRows / 8 * kUvLines == kWarps && kQueryLines <= 12);
-
-// What the blocks of a cluster send each other, and what one keeps. Of kHeads heads.
-struct Shared {
-  alignas(128) char rows[kSplitRows * kRowStride];
-  alignas(16) char new_row[kRowBytes];
-  alignas(16) uint32_t x[kQueryIn / 4];          // e4m3
-  alignas(16) uint32_t x_halves[kQueryIn / 2];   // the same as halves
-  alignas(16) uint32_t q[kHeads][kQuery / 2];    // bf16, from all blocks
-  alignas(16) uint32_t query[kHeads][kDim / 2];  // the same
-  alignas(16) uint32_t out_latent[kHeads][kLatent / 2];
-  alignas(16) uint32_t out[kHead / 2];  // of the cluster's first block
-  alignas(16) float values[kMostChunks][kCluster][kHeads][kUkRows];
-  float2 stats[kMostChunks][kCluster][kHeads];
-  alignas(16) float q_parts[kHeads][kQueryLines][kQueryRows];
-  float uk_parts[kHeads][kUkLines][kUkRows];
-  float uv_parts[kHeads][kUvLines][kUvRows];
-  float scores[kHeads][4][kSplitRows];
-  alignas(16) uint16_t weights[kHeads][kSplitRows];                    // bf16
-  float factors[kHeads][kTiles], sums[kHeads][kTiles][kTileRows / 2];  // sums: of two rows each
-  float max[kHeads];
-  float x_scale[kQueryLines], q_scales[kHeads][2][kQueryLines];
-  float norm[kNormWarps], append[kAppendThreads / 32];
-  uint64_t tiles[kTiles], q_came, query_came, values_came, latent_came, out_came;
-};
+static_assert(kQueryRows % 8 == 0);
 
 __device__ __forceinline__ void send(const void* to, const uint64_t* barrier, uint32_t rank,
                                      uint32_t value) {
@@ -56,6 +28,10 @@ __device__ __forceinline__ void send(const void* to, const uint64_t* barrier, ui
 __device__ __forceinline__ void send(const float2* to, const uint64_t* barrier, uint32_t rank,
                                      float2 value) {
   send_two(shared_address(to), shared_address(barrier), rank, value);
+}
+__device__ __forceinline__ void send(const float* to, const uint64_t* barrier, uint32_t rank,
+                                     const uint4& value) {
+  send_four(shared_address(to), shared_address(barrier), rank, value);
 }
 
 // Eight rows of a line of a weight, in the registers of a warp: lane (g, t) has bytes 16t and 64 + 16t of row g.

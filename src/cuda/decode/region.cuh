@@ -2,27 +2,30 @@
 // The kernel of mla_decode (ops/mla_decode.h): a token's attention from the compressed query to the outputs of its
 // heads. Bound by latency: some eight small steps that need each other, of which only weights can be read ahead.
 //
-// A cluster of eight blocks has two heads. Each block keeps its rows of q_b, W_UK and W_UV in registers, most of them
-// loaded while the kernel before still runs, and 128 rows of the cache at a time in shared memory. What a step makes
-// goes to all blocks of the cluster, or to the one that adds it up, by asynchronous stores that arrive at a barrier:
+// A cluster has two or four heads, four blocks for each. A block keeps its rows of the head's q_b, W_UK and W_UV in
+// registers, most of them loaded while the kernel before still runs, and 128 rows of the cache at a time in shared
+// memory, of which it computes the scores and weighted values of all heads. What a step makes goes to the blocks that
+// need it by asynchronous stores that arrive at a barrier:
 //
 //   norm, quantise     every block by itself, six warps; four others start copies of cache rows and make the new one
-//   q                  24 rows of each head a block             -> all
-//   q_latent           64 rows of each head a block             -> all
-//   attention          rows [128 i, 128 (i + 1)) of 1024        -> columns [64 j, 64 (j + 1)) to block j
-//   merged             64 columns a block                       -> all
-//   out                16 values of each head a block           -> quantised by blocks 0 and 1
+//   q                  48 rows of the head a block          -> the head's; what is rotated to all of the cluster
+//   q_latent           128 rows of the head a block         -> all
+//   attention          128 rows of the cache a block        -> a head's columns [128 j, 128 (j + 1)) to its block j
+//   merged             128 columns a block                  -> the head's
+//   out                32 values of the head a block        -> quantised by its first block
+//
+// A cluster of 16 has room for 2,048 rows at once, one of eight for 1,024.
 //
 // Every sum has the order of the operators that it stands for: lines of 128 bytes of a weight and the warps that divide
 // them (linear/product.cuh), 32 rows of the cache at a time, splits of 128 by pairs (attention/mla_absorbed.cu). There
 // weights and keys are the other operand of the matrix instruction, which changes no bit.
 //
-// Grid: 8 * heads / 2 x tokens. Shared memory: 177 KB, mostly rows of the cache; one block on a multiprocessor.
+// Grid: 4 * heads x tokens. Shared memory: 185 KB, mostly rows of the cache; one block on a multiprocessor.
 
 #include "cuda/attention/softmax.cuh"
 #include "cuda/cache/append_row.cuh"
 #include "cuda/cache/rope_row.cuh"
-#include "cuda/decode/pieces.cuh"
+#include "cuda/decode/region_shared.cuh"
 #include "cuda/elementwise/norm_row.cuh"
 #include "cuda/ptx/barrier.cuh"
 #include "cuda/ptx/pdl.cuh"
@@ -30,21 +33,28 @@
 
 namespace fathom::cuda::decode {
 
-template <bool kHasQueryProduct>
+template <bool kHasQueryProduct, int kHeads>
 struct Region {
-  const DecodeParams& p;
-  Shared& s;
-  int rank, token, head;  // the first one
-  int kv_len = 0, num_chunks = 0;
-  int warp, lane;
-  Line q_weights[kHeads][kHasQueryProduct ? kQueryTiles : 1], uk[kHeads], uv[kHeads];
+  static constexpr int kBlocks = kHeads * kHeadBlocks;     // of the cluster
+  static constexpr int kRoundRows = kBlocks * kSplitRows;  // of the cache at once
+  static_assert(kBlocks % kChunkSplits == 0 && kBlocks <= kWarps && kTiles * kHeads <= kWarps);
 
-  __device__ __forceinline__ Region(const DecodeParams& params, Shared& shared)
+  const DecodeParams& p;
+  Shared<kHeads>& s;
+  int rank, token, first_head;
+  int mine, quarter;  // of the cluster's heads, and of that one's blocks
+  int kv_len = 0, num_rounds = 0;
+  int warp, lane;
+  Line q_weights[kPasses][kHasQueryProduct ? kMyQueryTiles : 1], uk[kPasses], uv[kPasses];
+
+  __device__ __forceinline__ Region(const DecodeParams& params, Shared<kHeads>& shared)
       : p(params),
         s(shared),
-        rank(static_cast<int>(blockIdx.x) % kCluster),
+        rank(static_cast<int>(blockIdx.x) % kBlocks),
         token(blockIdx.y),
-        head(static_cast<int>(blockIdx.x) / kCluster * kHeads),
+        first_head(static_cast<int>(blockIdx.x) / kBlocks * kHeads),
+        mine(rank / kHeadBlocks),
+        quarter(rank % kHeadBlocks),
         warp(threadIdx.x / 32),
         lane(threadIdx.x % 32) {}
 
@@ -52,46 +62,56 @@ struct Region {
   __device__ __forceinline__ const char* first_lanes(const uint32_t* token, int offset) const {
     return lane < 4 ? reinterpret_cast<const char*>(token) + offset : nullptr;
   }
-  __device__ __forceinline__ int query_row(int h) const {
-    return (head + h) * kQuery + rank * kQueryRows;
+  __device__ __forceinline__ int head() const { return first_head + mine; }
+  __device__ __forceinline__ int query_row() const {
+    return head() * kQuery + quarter * kMyQueryRows;
   }
-
   // Scales' block of this block's first (side 0) and last row of q_b; there are no more.
-  __device__ __forceinline__ int query_block(int h, int side) const {
-    return (query_row(h) + side * (kQueryRows - 1)) / kScaleBlock;
+  __device__ __forceinline__ int query_block(int side) const {
+    return (query_row() + side * (kMyQueryRows - 1)) / kScaleBlock;
   }
+  __device__ __forceinline__ uint32_t block_of_head(int i) const { return mine * kHeadBlocks + i; }
 
   __device__ __forceinline__ void load_weights() {
     if constexpr (kHasQueryProduct) {
+      constexpr int kRows = kMyQueryRows / kPasses;
       if (warp < kQueryLines) {
 #pragma unroll
-        for (int h = 0; h < kHeads; ++h)
+        for (int pass = 0; pass < kPasses; ++pass)
 #pragma unroll
-          for (int tile = 0; tile < kQueryTiles; ++tile)
-            q_weights[h][tile].load(
-                p.q_weight + int64_t{query_row(h) + tile * 8 + lane / 4} * kQueryIn + warp * 128);
+          for (int tile = 0; tile < kMyQueryTiles; ++tile)
+            q_weights[pass][tile].load(
+                p.q_weight + int64_t{query_row() + pass * kRows + tile * 8 + lane / 4} * kQueryIn +
+                warp * 128);
       }
       // Not through registers: late blocks would wait for memory before they may look for their turn.
-      if (warp < kHeads && lane < 2 * kQueryLines) {
+      if (warp < kPasses && lane < 2 * kQueryLines) {
         const int side = lane / kQueryLines, line = lane % kQueryLines;
         copy_async_4(shared_address(&s.q_scales[warp][side][line]),
-                     p.q_scale + query_block(warp, side) * kQueryLines + line);
+                     p.q_scale + query_block(side) * kQueryLines + line);
       }
       commit_copies();
     }
 #pragma unroll
-    for (int h = 0; h < kHeads; ++h)
-      uk[h].load(p.w_uk + (head + h) * p.w_uk_head +
-                 (rank * kUkRows + warp / kUkLines * 8 + lane / 4) * (kHead * 2) +
-                 warp % kUkLines * 128);
+    for (int pass = 0; pass < kPasses; ++pass)
+      uk[pass].load(p.w_uk + head() * p.w_uk_head +
+                    (quarter * kMyUkRows + uk_row(pass) + lane / 4) * (kHead * 2) +
+                    warp % kUkLines * 128);
     if constexpr (!kHasQueryProduct) load_uv();
   }
   __device__ __forceinline__ void load_uv() {
 #pragma unroll
-    for (int h = 0; h < kHeads; ++h)
-      uv[h].load(p.w_uv + (head + h) * p.w_uv_head +
-                 (rank * kUvRows + warp / kUvLines * 8 + lane / 4) * (kLatent * 2) +
-                 warp % kUvLines * 128);
+    for (int pass = 0; pass < kPasses; ++pass)
+      uv[pass].load(p.w_uv + head() * p.w_uv_head +
+                    (quarter * kMyUvRows + uv_row(pass) + lane / 4) * (kLatent * 2) +
+                    warp % kUvLines * 128);
+  }
+  // The first of a warp's eight rows in a pass.
+  __device__ __forceinline__ int uk_row(int pass) const {
+    return pass * (kMyUkRows / kPasses) + warp / kUkLines * 8;
+  }
+  __device__ __forceinline__ int uv_row(int pass) const {
+    return pass * (kMyUvRows / kPasses) + warp / kUvLines * 8;
   }
 
   __device__ __forceinline__ void init_barriers() {
@@ -103,9 +123,9 @@ struct Region {
       barrier_init(shared_address(&s.latent_came), 1);
       barrier_init(shared_address(&s.out_came), 1);
       barriers_are_ready();
-      barrier_expect(shared_address(&s.q_came), sizeof(s.q));
+      barrier_expect(shared_address(&s.q_came), (kQuery + (kHeads - 1) * kRope) * 2);
       barrier_expect(shared_address(&s.query_came), kHeads * kLatent * 2);
-      barrier_expect(shared_address(&s.latent_came), kHeads * kLatent * 2);
+      barrier_expect(shared_address(&s.latent_came), kLatent * 2);
       barrier_expect(shared_address(&s.out_came), kHead * 2);
     }
   }
@@ -113,49 +133,49 @@ struct Region {
     barrier_wait(shared_address(&barrier), phase);
   }
 
-  // Rows of a chunk that this block, or one of that rank, has.
-  __device__ __forceinline__ int rows_of(int chunk, int of_rank) const {
-    const int left = kv_len - chunk * kChunkRows - of_rank * kSplitRows;
+  // Rows of a round that this block has.
+  __device__ __forceinline__ int rows_of(int round) const {
+    const int left = kv_len - round * kRoundRows - rank * kSplitRows;
     return max(0, min(left, kSplitRows));
   }
-  __device__ __forceinline__ bool has_new_row(int chunk) const {
+  __device__ __forceinline__ bool has_new_row(int round) const {
     const int row = kv_len - 1;
-    return chunk == row / kChunkRows && rank == row % kChunkRows / kSplitRows;
+    return round == row / kRoundRows && rank == row % kRoundRows / kSplitRows;
   }
 
   // Starts the copies of rows [first, first + count) of a tile; one thread each. The warp that has the first ones
   // clears what lies behind the end.
-  __device__ __forceinline__ void load_rows(int chunk, int tile, int first, int count) {
-    const int mine = min(rows_of(chunk, rank) - tile * kTileRows, kTileRows);
-    if (mine <= 0) return;
-    const int first_row = chunk * kChunkRows + rank * kSplitRows + tile * kTileRows;
+  __device__ __forceinline__ void load_rows(int round, int tile, int first, int count) {
+    const int rows = min(rows_of(round) - tile * kTileRows, kTileRows);
+    if (rows <= 0) return;
+    const int first_row = round * kRoundRows + rank * kSplitRows + tile * kTileRows;
     const int new_row = kv_len - 1 - first_row;  // comes from append()
     const uint32_t barrier = shared_address(&s.tiles[tile]);
     if (first == 0 && lane == 0)
-      barrier_expect(barrier, (mine - (new_row < kTileRows ? 1 : 0)) * kRowBytes);
+      barrier_expect(barrier, (rows - (new_row < kTileRows ? 1 : 0)) * kRowBytes);
     __syncwarp();
     const int i = first + lane, row = first_row + i;
-    if (lane < count && i < mine && i != new_row) {
+    if (lane < count && i < rows && i != new_row) {
       copy_row(shared_address(s.rows + (tile * kTileRows + i) * kRowStride),
                cache_row(p, token, row), kRowBytes, barrier);
     }
     __syncwarp();
     if (first > 0) return;
 #pragma unroll 1
-    for (int row_left = mine; row_left < kTileRows; ++row_left)
+    for (int row_left = rows; row_left < kTileRows; ++row_left)
 #pragma unroll 1
       for (int v = lane; v < kRowBytes / 16; v += 32)
         *reinterpret_cast<uint4*>(s.rows + (tile * kTileRows + row_left) * kRowStride +
                                   v * 16) = {};
   }
 
-  // Rows of later chunks come to the L2 cache meanwhile, each by one cluster.
+  // Rows of later rounds come to the L2 cache meanwhile, each by one cluster.
   __device__ __forceinline__ void prefetch_rows() {
-    const int clusters = static_cast<int>(gridDim.x) / kCluster;
-    const int cluster = static_cast<int>(blockIdx.x) / kCluster;
+    const int clusters = static_cast<int>(gridDim.x) / kBlocks;
+    const int cluster = static_cast<int>(blockIdx.x) / kBlocks;
 #pragma unroll 1
-    for (int chunk = 1; chunk < num_chunks; ++chunk) {
-      const int row = chunk * kChunkRows + rank * kSplitRows + static_cast<int>(threadIdx.x) -
+    for (int round = 1; round < num_rounds; ++round) {
+      const int row = round * kRoundRows + rank * kSplitRows + static_cast<int>(threadIdx.x) -
                       (kThreads - kSplitRows);
       if (row < kv_len - 1 && row % clusters == cluster)
         prefetch_row(cache_row(p, token, row), kRowBytes);
@@ -177,8 +197,8 @@ struct Region {
       weight[j] = weight_at(a, j * kAppendThreads + thread);
     }
     char* const local =
-        num_chunks > 1 ? s.new_row : s.rows + (kv_len - 1) % kSplitRows * kRowStride;
-    char* const global = kv_row >= 0 && head == 0 ? a.cache.row(kv_row) : nullptr;
+        num_rounds > 1 ? s.new_row : s.rows + (kv_len - 1) % kSplitRows * kRowStride;
+    char* const global = kv_row >= 0 && first_head == 0 ? a.cache.row(kv_row) : nullptr;
     const auto store = [&](int i, Bf16 value) {
       reinterpret_cast<Bf16*>(local)[i] = value;
       if (global != nullptr) reinterpret_cast<Bf16*>(global)[i] = value;
@@ -214,86 +234,99 @@ struct Region {
     sum = warp_sum(lane < kNormWarps ? s.norm[lane] : 0.0f);
     quantize_vector(normalised(v, norm_weight(p, weight), sum, p), reinterpret_cast<F8E4M3*>(s.x),
                     begin, begin + kVector, true, s.x_scale);
-    const uint2 mine = *reinterpret_cast<const uint2*>(s.x + begin / 4);
-    *reinterpret_cast<uint4*>(s.x_halves + begin / 2) = {low_halves(mine.x), high_halves(mine.x),
-                                                         low_halves(mine.y), high_halves(mine.y)};
+    const uint2 words = *reinterpret_cast<const uint2*>(s.x + begin / 4);
+    *reinterpret_cast<uint4*>(s.x_halves + begin / 2) = {low_halves(words.x), high_halves(words.x),
+                                                         low_halves(words.y), high_halves(words.y)};
   }
 
-  // The heads' q: every block computes some rows of each and sends them to all.
+  // Rows of the head's q.
   __device__ __forceinline__ void project_query() {
+    constexpr int kRows = kMyQueryRows / kPasses;
     if (warp < kQueryLines) {
 #pragma unroll
-      for (int h = 0; h < kHeads; ++h) {
-        float2 out[kQueryTiles];
-        multiply_f8(q_weights[h], first_lanes(s.x_halves, warp * 256), out);
+      for (int pass = 0; pass < kPasses; ++pass) {
+        float2 out[kMyQueryTiles];
+        multiply_f8(q_weights[pass], first_lanes(s.x_halves, warp * 256), out);
         if (lane < 4) {
 #pragma unroll
-          for (int tile = 0; tile < kQueryTiles; ++tile)
-            *reinterpret_cast<float2*>(&s.q_parts[h][warp][tile * 8 + lane * 2]) = out[tile];
+          for (int tile = 0; tile < kMyQueryTiles; ++tile)
+            *reinterpret_cast<float2*>(&s.q_parts[warp][pass * kRows + tile * 8 + lane * 2]) =
+                out[tile];
         }
       }
     }
     load_uv();
     if (warp >= kQueryLines) return;
     named_barrier_sync(3, kQueryLines * 32);
-    if (warp >= kHeads) return;
-    const int row = min(lane, kQueryRows - 1);
-    const int side = (query_row(warp) + row) / kScaleBlock - query_block(warp, 0);
+    if (warp >= kPasses) return;
+    const int row = warp * kRows + min(lane, kRows - 1);
+    const int side = (query_row() + row) / kScaleBlock - query_block(0);
     wait_copies<0>();
     __syncwarp();
     LineSum sum;
 #pragma unroll
     for (int line = 0; line < kQueryLines; ++line)
-      sum.add(line, s.q_parts[warp][line][row],
-              __fmul_rn(s.x_scale[line], s.q_scales[warp][side][line]));
-    const float other = __shfl_down_sync(0xffffffffu, sum.total, 1);
-    if (lane < kQueryRows && lane % 2 == 0) {
-      const uint32_t both = floats_to_bf16x2(sum.total, other);
-#pragma unroll
-      for (int to = 0; to < kCluster; ++to)
-        send(&s.q[warp][(rank * kQueryRows + lane) / 2], &s.q_came, to, both);
-    }
+      sum.add(line, s.q_parts[line][row], __fmul_rn(s.x_scale[line], s.q_scales[warp][side][line]));
+    const float other = __shfl_xor_sync(0xffffffffu, sum.total, 1);
+    if (lane < kRows) send_query(row, sum.total, other);
     __syncwarp();
+  }
+  // The two lanes that have a word send it to half of the blocks each.
+  __device__ __forceinline__ void send_query(int row, float my, float other) const {
+    const int odd = lane % 2, word = (quarter * kMyQueryRows + row) / 2;
+    const uint32_t both = odd != 0 ? floats_to_bf16x2(other, my) : floats_to_bf16x2(my, other);
+    const uint32_t* const to = &s.q[mine][word];
+    if (word >= kHead / 2) {
+#pragma unroll
+      for (int i = 0; i < kBlocks / 2; ++i) send(to, &s.q_came, i * 2 + odd, both);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kHeadBlocks / 2; ++i)
+        send(to, &s.q_came, block_of_head(i * 2 + odd), both);
+    }
   }
 
   __device__ __forceinline__ void absorb(float cosine, float sine) {
     if constexpr (kHasQueryProduct) wait(s.q_came);
 #pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
-      const float2 out = multiply_bf16(uk[h], first_lanes(s.q[h], warp % kUkLines * 128));
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const float2 out = multiply_bf16(uk[pass], first_lanes(s.q[mine], warp % kUkLines * 128));
       if (lane < 4)
-        *reinterpret_cast<float2*>(
-            &s.uk_parts[h][warp % kUkLines][warp / kUkLines * 8 + lane * 2]) = out;
-      if (warp == kWarps - 1)
-        s.query[h][kLatent / 2 + lane] = rotate(s.q[h][kHead / 2 + lane], cosine, sine);
+        *reinterpret_cast<float2*>(&s.uk_parts[warp % kUkLines][uk_row(pass) + lane * 2]) = out;
     }
+    if (const int h = warp - (kWarps - kHeads); h >= 0)
+      s.query[h][kLatent / 2 + lane] = rotate(s.q[h][kHead / 2 + lane], cosine, sine);
     __syncthreads();
-    const int h = warp / kCluster, to = warp % kCluster;
-    if (h < kHeads) {
-      const float2 first = *reinterpret_cast<const float2*>(&s.uk_parts[h][0][lane * 2]);
-      const float2 second = *reinterpret_cast<const float2*>(&s.uk_parts[h][1][lane * 2]);
-      send(&s.query[h][rank * kUkRows / 2 + lane], &s.query_came, to,
-           floats_to_bf16x2(first.x + second.x, first.y + second.y));
+    if (warp < kBlocks) {
+      const float4 first = *reinterpret_cast<const float4*>(&s.uk_parts[0][lane * 4]);
+      const float4 second = *reinterpret_cast<const float4*>(&s.uk_parts[1][lane * 4]);
+      const uint32_t low = floats_to_bf16x2(first.x + second.x, first.y + second.y);
+      const uint32_t high = floats_to_bf16x2(first.z + second.z, first.w + second.w);
+      send(reinterpret_cast<const float2*>(&s.query[mine][quarter * kMyUkRows / 2 + lane * 2]),
+           &s.query_came, warp, float2{__uint_as_float(low), __uint_as_float(high)});
     }
     wait(s.query_came);
   }
 
+  // The head of a lane's results, two of them; of the first lanes of each four.
+  __device__ __forceinline__ int lane_head(int i) const { return lane % 4 * 2 + i; }
+
   // A warp's share: 32 rows, a quarter of the inner dimension.
-  __device__ __forceinline__ void score(int chunk, int rows) {
+  __device__ __forceinline__ void score(int round, int rows) {
     constexpr int kSteps = kDim / 16 / 4;
-    const int quarter = warp / 4, tile = warp % 4;
+    const int part = warp / 4, tile = warp % 4;
     if (tile * kTileRows >= rows) return;
     uint32_t b[kSteps][2];
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const uint32_t* const from =
-          s.query[min(lane / 4, kHeads - 1)] + (quarter * kSteps + step) * 8 + lane % 4;
+          s.query[min(lane / 4, kHeads - 1)] + (part * kSteps + step) * 8 + lane % 4;
       b[step][0] = lane < 4 * kHeads ? from[0] : 0;
       b[step][1] = lane < 4 * kHeads ? from[4] : 0;
     }
-    wait(s.tiles[tile], chunk % 2);
+    wait(s.tiles[tile], round % 2);
     const uint32_t keys = shared_address(s.rows) + (tile * kTileRows + lane % 16) * kRowStride +
-                          lane / 16 * 16 + quarter * kSteps * 32;
+                          lane / 16 * 16 + part * kSteps * 32;
     float d[2][4] = {};
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
@@ -303,58 +336,50 @@ struct Region {
         ldmatrix_x4(a, keys + m * 16 * kRowStride + step * 32);
         mma_bf16(d[m], a, b[step]);
       }
-    if (lane % 4 == 0) {
+    if (lane % 4 < kHeads / 2) {
 #pragma unroll
       for (int m = 0; m < 2; ++m)
 #pragma unroll
-        for (int h = 0; h < kHeads; ++h) {
-          float* const to = &s.scores[h][quarter][tile * kTileRows + m * 16 + lane / 4];
-          to[0] = d[m][h];
-          to[8] = d[m][2 + h];
+        for (int i = 0; i < 2; ++i) {
+          float* const to = &s.scores[lane_head(i)][part][tile * kTileRows + m * 16 + lane / 4];
+          to[0] = d[m][i];
+          to[8] = d[m][2 + i];
         }
     }
+    __syncwarp();
   }
 
   // A warp for each tile of each head.
-  __device__ __forceinline__ void soften(int h, int mine_tile, int rows) {
-    float x[kTiles], most[kTiles];
+  __device__ __forceinline__ void soften(int h, int my_tile, int rows) {
+    const int row = my_tile * kTileRows + lane;
+    float my = ((s.scores[h][0][row] + s.scores[h][1][row]) +
+                (s.scores[h][2][row] + s.scores[h][3][row])) *
+               p.scale;
+    if (row >= rows) my = minus_infinity();
+    const float most = warp_max(my);
+    if (lane == 0) s.tile_max[h][my_tile] = most;
+    named_barrier_sync(4 + h, (rows + kTileRows - 1) / kTileRows * 32);  // the head's warps
+    float max = minus_infinity(), before = max;
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      const int row = tile * kTileRows + lane;
-      x[tile] = ((s.scores[h][0][row] + s.scores[h][1][row]) +
-                 (s.scores[h][2][row] + s.scores[h][3][row])) *
-                p.scale;
-      if (row >= rows) x[tile] = minus_infinity();
-      most[tile] = x[tile];
-    }
-#pragma unroll
-    for (int lanes = 1; lanes < 32; lanes *= 2) {
-#pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile)
-        most[tile] = fmaxf(most[tile], __shfl_xor_sync(0xffffffffu, most[tile], lanes));
-    }
-    float max = minus_infinity(), before = max, mine = x[0];
-#pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      if (tile > mine_tile) break;
+      if (tile > my_tile) break;
       before = max;
-      max = fmaxf(max, most[tile]);
-      mine = x[tile];
+      max = fmaxf(max, s.tile_max[h][tile]);
     }
     const float from = finite_max(max);
-    const uint32_t weight = floats_to_bf16x2(exp2_fast(mine - from), 0.0f);
-    s.weights[h][mine_tile * kTileRows + lane] = static_cast<uint16_t>(weight);
+    const uint32_t weight = floats_to_bf16x2(exp2_fast(my - from), 0.0f);
+    s.weights[h][my_tile * kTileRows + lane] = static_cast<uint16_t>(weight);
     if (lane == 0) {
-      s.factors[h][mine_tile] = exp2_fast(before - from);
-      if (mine_tile == (rows - 1) / kTileRows) s.max[h] = max;
+      s.factors[h][my_tile] = exp2_fast(before - from);
+      if (my_tile == (rows - 1) / kTileRows) s.max[h] = max;
     }
     const float rounded = bf16x2_low(weight);
     const float two = rounded + __shfl_xor_sync(0xffffffffu, rounded, 1);
-    if (lane % 2 == 0) s.sums[h][mine_tile][lane / 2] = two;
+    if (lane % 2 == 0) s.sums[h][my_tile][lane / 2] = two;
   }
 
   // A warp's 32 columns of the weighted values.
-  __device__ __forceinline__ void add_values(int chunk, int rows) {
+  __device__ __forceinline__ void add_values(int round, int rows) {
     float d[2][4] = {};
     const uint32_t from = shared_address(s.rows) + (lane / 16 * 8 + lane % 8) * kRowStride +
                           warp * 64 + lane / 8 % 2 * 16;
@@ -364,12 +389,12 @@ struct Region {
     for (int tile = 0; tile < kTiles; ++tile) {
       if (tile * kTileRows >= rows) break;
 #pragma unroll
-      for (int h = 0; h < kHeads; ++h) {
-        const float factor = s.factors[h][tile];
+      for (int i = 0; i < 2; ++i) {
+        const float factor = s.factors[min(lane_head(i), kHeads - 1)][tile];
 #pragma unroll
         for (int m = 0; m < 2; ++m) {
-          d[m][h] *= factor;
-          d[m][2 + h] *= factor;
+          d[m][i] *= factor;
+          d[m][2 + i] *= factor;
         }
       }
 #pragma unroll
@@ -385,25 +410,40 @@ struct Region {
         }
       }
     }
-    if (lane % 4 == 0) {
-#pragma unroll
-      for (int h = 0; h < kHeads; ++h) {
-        float* const to = &s.values[chunk][rank][h][warp % 2 * 32 + lane / 4];
-#pragma unroll
-        for (int m = 0; m < 2; ++m) {
-          send(to + m * 16, &s.values_came, warp / 2, __float_as_uint(d[m][h]));
-          send(to + m * 16 + 8, &s.values_came, warp / 2, __float_as_uint(d[m][2 + h]));
-        }
-      }
-    }
-    if (warp < kCluster) send_stats(chunk, rows);
+    const int split = round * kBlocks + rank;
+    send_values(split, d);
+    if (warp < kBlocks) send_stats(split, rows);
   }
 
-  // Half a warp for each head. Sums of two rows run through the tiles, then they are one tree
+  // A warp's columns of all heads, in place of the scores and then by four to the blocks that add them up.
+  __device__ __forceinline__ void send_values(int split, const float (&d)[2][4]) {
+    constexpr int kColumns = 32, kFours = kColumns / 4;
+    float* const staged = &s.scores[0][0][0] + warp * kHeads * kColumns;
+    if (lane % 4 < kHeads / 2) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+#pragma unroll
+        for (int m = 0; m < 2; ++m) {
+          float* const to = staged + lane_head(i) * kColumns + m * 16 + lane / 4;
+          to[0] = d[m][i];
+          to[8] = d[m][2 + i];
+        }
+    }
+    __syncwarp();
+    const int h = lane / kFours, four = lane % kFours * 4;
+    if (h < kHeads) {
+      constexpr int kSharing = kMyUkRows / kColumns;  // warps whose columns are one block's
+      send(&s.values[split][warp % kSharing * kColumns + four], &s.values_came,
+           h * kHeadBlocks + warp / kSharing,
+           *reinterpret_cast<const uint4*>(staged + h * kColumns + four));
+    }
+    __syncwarp();
+  }
+
+  // A warp for each block, of whose head they are. Sums of two rows run through the tiles, then they are one tree
   // (attention/absorbed_tile.cuh).
-  __device__ __forceinline__ void send_stats(int chunk, int rows) {
-    static_assert(kHeads == 2);
-    const int h = lane / 16;
+  __device__ __forceinline__ void send_stats(int split, int rows) {
+    const int h = warp / kHeadBlocks;
     float sum = 0.0f;
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
@@ -412,20 +452,20 @@ struct Region {
     }
 #pragma unroll
     for (int lanes = 1; lanes < 16; lanes *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
-    if (lane % 16 == 0) send(&s.stats[chunk][rank][h], &s.values_came, warp, float2{s.max[h], sum});
+    if (lane == 0) send(&s.stats[split], &s.values_came, warp, float2{s.max[h], sum});
     __syncwarp();
   }
 
   __device__ __forceinline__ void attend() {
 #pragma unroll 1
-    for (int chunk = 0; chunk < num_chunks; ++chunk) {
-      const int rows = rows_of(chunk, rank);
+    for (int round = 0; round < num_rounds; ++round) {
+      const int rows = rows_of(round);
       if (rows == 0) return;
-      if (chunk > 0) {
+      if (round > 0) {
         __syncthreads();  // the rows before are done with
         constexpr int kSharing = kWarps / kTiles, kEach = kTileRows / kSharing;
-        load_rows(chunk, warp / kSharing, warp % kSharing * kEach, kEach);
-        if (has_new_row(chunk)) {
+        load_rows(round, warp / kSharing, warp % kSharing * kEach, kEach);
+        if (has_new_row(round)) {
           if (static_cast<int>(threadIdx.x) < kRowBytes / 16)
             *reinterpret_cast<uint4*>(s.rows + (kv_len - 1) % kSplitRows * kRowStride +
                                       threadIdx.x * 16) =
@@ -433,40 +473,39 @@ struct Region {
           __syncthreads();
         }
       }
-      score(chunk, rows);
+      score(round, rows);
       __syncthreads();
       if (warp < kTiles * kHeads && warp % kTiles * kTileRows < rows)
         soften(warp / kTiles, warp % kTiles, rows);
       __syncthreads();
-      add_values(chunk, rows);
+      add_values(round, rows);
     }
   }
 
-  // Adds up this block's columns of all blocks: 64 threads a head.
+  // Adds up this block's columns of all splits, a thread each.
   __device__ __forceinline__ void merge() {
-    const int h = threadIdx.x / kUkRows, column = threadIdx.x % kUkRows;
-    if (h >= kHeads) return;
+    const int column = threadIdx.x;
+    if (column >= kMyUkRows) return;
     wait(s.values_came);
     Merged total = Merged::none();
     float value = 0.0f;
 #pragma unroll 1
-    for (int chunk = 0; chunk < num_chunks; ++chunk) {
-      // Lane i has block i's: the factors are the same for all columns.
-      const int from = lane % kCluster;
-      const bool exists = rows_of(chunk, from) > 0;
-      const float2 stats = s.stats[chunk][from][h];
-      Merged split = exists ? Merged{stats.x, stats.y} : Merged::none();
-      float values[kCluster];
+    for (int first = 0; first * kSplitRows < kv_len; first += kChunkSplits) {
+      // Lane i has split i's: the factors are the same for all columns.
+      const int splits = (kv_len + kSplitRows - 1) / kSplitRows - first, from = lane % kChunkSplits;
+      const float2 stats = s.stats[first + from];
+      Merged split = from < splits ? Merged{stats.x, stats.y} : Merged::none();
+      float values[kChunkSplits];
 #pragma unroll
-      for (int i = 0; i < kCluster; ++i)
-        values[i] = rows_of(chunk, i) > 0 ? s.values[chunk][i][h][column] : 0.0f;
+      for (int i = 0; i < kChunkSplits; ++i)
+        values[i] = i < splits ? s.values[first + i][column] : 0.0f;
 #pragma unroll
-      for (int width = 1; width < kCluster; width *= 2) {
+      for (int width = 1; width < kChunkSplits; width *= 2) {
         const float next_max = __shfl_down_sync(0xffffffffu, split.max, width);
         const float next_sum = __shfl_down_sync(0xffffffffu, split.sum, width);
         const MergeFactors f = split.add(next_max, next_sum);
 #pragma unroll
-        for (int i = 0; i < kCluster; i += 2 * width) {
+        for (int i = 0; i < kChunkSplits; i += 2 * width) {
           const float old_factor = __shfl_sync(0xffffffffu, f.old_factor, i);
           const float new_factor = __shfl_sync(0xffffffffu, f.new_factor, i);
           values[i] = __fmaf_rn(values[i], old_factor, __fmul_rn(values[i + width], new_factor));
@@ -482,8 +521,9 @@ struct Region {
     if (column % 2 == 0) {
       const uint32_t both = floats_to_bf16x2(value, other);
 #pragma unroll
-      for (int to = 0; to < kCluster; ++to)
-        send(&s.out_latent[h][(rank * kUkRows + column) / 2], &s.latent_came, to, both);
+      for (int i = 0; i < kHeadBlocks; ++i)
+        send(&s.out_latent[(quarter * kMyUkRows + column) / 2], &s.latent_came, block_of_head(i),
+             both);
     }
     __syncwarp();
   }
@@ -491,36 +531,40 @@ struct Region {
   __device__ __forceinline__ void leave_latent() {
     wait(s.latent_came);
 #pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
-      const float2 out = multiply_bf16(uv[h], first_lanes(s.out_latent[h], warp % kUvLines * 128));
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const float2 out = multiply_bf16(uv[pass], first_lanes(s.out_latent, warp % kUvLines * 128));
       if (lane < 4)
-        *reinterpret_cast<float2*>(
-            &s.uv_parts[h][warp % kUvLines][warp / kUvLines * 8 + lane * 2]) = out;
+        *reinterpret_cast<float2*>(&s.uv_parts[warp % kUvLines][uv_row(pass) + lane * 2]) = out;
     }
     __syncthreads();
-    if (warp < kHeads && lane < kUvRows / 2) {
-      float2 sum = *reinterpret_cast<const float2*>(&s.uv_parts[warp][0][lane * 2]);
+    if (warp == 0 && lane < kMyUvRows / 2) {
+      float2 sum = *reinterpret_cast<const float2*>(&s.uv_parts[0][lane * 2]);
 #pragma unroll
       for (int line = 1; line < kUvLines; ++line) {
-        const float2 more = *reinterpret_cast<const float2*>(&s.uv_parts[warp][line][lane * 2]);
+        const float2 more = *reinterpret_cast<const float2*>(&s.uv_parts[line][lane * 2]);
         sum.x += more.x, sum.y += more.y;
       }
       const uint32_t both = floats_to_bf16x2(sum.x, sum.y);
       if (p.out_f8 != nullptr) {
-        send(&s.out[(rank * kUvRows) / 2 + lane], &s.out_came, warp, both);
+        send(&s.out[quarter * kMyUvRows / 2 + lane], &s.out_came, block_of_head(0), both);
       } else {
-        reinterpret_cast<uint32_t*>(p.out + (int64_t{token} * p.heads + head + warp) * kHead +
-                                    rank * kUvRows)[lane] = both;
+        reinterpret_cast<uint32_t*>(p.out + out_at() + quarter * kMyUvRows)[lane] = both;
       }
     }
-    if (p.out_f8 != nullptr && rank < kHeads && warp == 0) wait(s.out_came);
+    __syncwarp();
+    if (quantises()) wait(s.out_came);
+  }
+  // Of the head among the outputs of all tokens.
+  __device__ __forceinline__ int64_t out_at() const {
+    return (int64_t{token} * p.heads + head()) * kHead;
+  }
+  __device__ __forceinline__ bool quantises() const {
+    return p.out_f8 != nullptr && quarter == 0 && warp == 0;
   }
 
   __device__ __forceinline__ void write_nothing() {
     if (p.out_f8 == nullptr) {
-      if (threadIdx.x < kUvRows * kHeads)
-        p.out[(int64_t{token} * p.heads + head + threadIdx.x / kUvRows) * kHead + rank * kUvRows +
-              threadIdx.x % kUvRows] = Bf16{0};
+      if (threadIdx.x < kMyUvRows) p.out[out_at() + quarter * kMyUvRows + threadIdx.x] = Bf16{0};
     } else if (warp == 0) {
       s.out[lane] = s.out[lane + 32] = 0;
       __syncwarp();
@@ -538,33 +582,28 @@ struct Region {
     __syncthreads();
     wait_for_previous();
     kv_len = p.kv_len[token];
-    num_chunks = (kv_len + kChunkRows - 1) / kChunkRows;
+    num_rounds = (kv_len + kRoundRows - 1) / kRoundRows;
     float cosine = 0.0f, sine = 0.0f;
-    if (warp == kWarps - 1) {
+    if (warp >= kWarps - kHeads) {
       cosine = p.append.table[token * kRope + lane];
       sine = p.append.table[token * kRope + kRope / 2 + lane];
     }
     if constexpr (kHasQueryProduct) {
       if (warp < kNormWarps) normalise(q_norm);
     } else {
-      const auto* const from =
-          reinterpret_cast<const uint32_t*>(p.q + token * p.q_stride + head * int64_t{kQuery});
+      const auto* const from = reinterpret_cast<const uint32_t*>(p.q + token * p.q_stride +
+                                                                 first_head * int64_t{kQuery});
       if (threadIdx.x < kHeads * kQuery / 2) s.q[0][threadIdx.x] = from[threadIdx.x];
     }
     cluster_wait();
     if (kv_len > 0 && warp >= kWarps - kTiles) {
       if (warp == kWarps - 1 && lane == 0) {
-        int bytes = 0;
-#pragma unroll 1
-        for (int chunk = 0; chunk < num_chunks; ++chunk)
-#pragma unroll 1
-          for (int i = 0; i < kCluster; ++i)
-            if (rows_of(chunk, i) > 0) bytes += kHeads * (kUkRows * 4 + 8);
-        barrier_expect(shared_address(&s.values_came), bytes);
+        const int splits = (kv_len + kSplitRows - 1) / kSplitRows;
+        barrier_expect(shared_address(&s.values_came), splits * (kMyUkRows * 4 + 8));
       }
       __syncwarp();
       load_rows(0, warp - (kWarps - kTiles), 0, kTileRows);
-      if (has_new_row(num_chunks - 1)) append();
+      if (has_new_row(num_rounds - 1)) append();
       prefetch_rows();
     }
     if (kv_len == 0) {
@@ -582,16 +621,15 @@ struct Region {
       merge();
       leave_latent();
     }
-    if (p.out_f8 != nullptr && rank < kHeads && warp == 0)
-      quantise_head(s.out, p, int64_t{token} * p.heads + head + rank);
+    if (quantises()) quantise_head(s.out, p, out_at() / kHead);
   }
 };
 
-template <bool kHasQueryProduct>
+template <bool kHasQueryProduct, int kHeads>
 __global__ void __launch_bounds__(kThreads, 1)
     decode_kernel(const __grid_constant__ DecodeParams p) {
   extern __shared__ __align__(128) char shared[];
-  Region<kHasQueryProduct>(p, *reinterpret_cast<Shared*>(shared)).run();
+  Region<kHasQueryProduct, kHeads>(p, *reinterpret_cast<Shared<kHeads>*>(shared)).run();
 }
 
 }  // namespace fathom::cuda::decode

@@ -12,8 +12,9 @@ void add_decode(ops::Backend& backend) {
   backend.head_linear_quantize = {.run = head_linear_quantize,
                                   .takes = takes_head_linear_quantize,
                                   .lacks = {DType::kF32, DType::kF8E4M3}};
-  backend.long_attention.push_back(
-      {.rows = decode::kMostRows, .tokens = decode::kMostTokens + 1, .op = "mla_decode"});
+  for (const int rows : {decode::kShortRows, decode::kMostRows})
+    backend.long_attention.push_back(
+        {.rows = rows, .tokens = decode::kMostTokens + 1, .op = "mla_decode"});
 }
 
 }  // namespace fathom::cuda
