@@ -133,8 +133,8 @@ unraced_cases=(
   SampleDrawTest.the_two_zeros_are_equal
 )
 
-# Not for synccheck: the warp that loads arrives at the barrier of a cluster in another place of few_gate_up.cu than those
-# that multiply, which it takes for threads that never come. In one place a step of one token is 1% to 2% longer.
+# Not for synccheck: the warp that loads arrives at the barrier of a cluster in another place of few_gate_up.cu than
+# those that multiply, which it takes for threads that never come. In one place a step of one token is 1% to 2% longer.
 unsynced_cases=(
   KernelChoiceTest.experts_of_256_channels_and_eight_tokens_match_float64
   SharedKernelChoiceTest.shared_experts_of_few_tokens_match_float64

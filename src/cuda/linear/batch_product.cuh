@@ -1,6 +1,6 @@
 #pragma once
-// out[t, n] = sum over k of weight[n, k] * x[t, k] for up to 128 tokens, of heads any number. Bound by reading the weight once, rows * in *
-// sizeof(W) bytes; the tokens come from the L2 cache, once per block.
+// out[t, n] = sum over k of weight[n, k] * x[t, k] for up to 128 tokens, of heads any number. Bound by reading the
+// weight once, rows * in * sizeof(W) bytes; the tokens come from the L2 cache, once per block.
 //
 // A block has 64 rows of the weight and all tokens. One warp feeds a ring of stages in shared memory, each a line
 // (128 bytes) of the weight's rows and of the tokens; two warpgroups multiply on the tensor cores, each half of the

@@ -14,8 +14,8 @@ namespace fathom::cuda {
 
 // Calls of so many rows at most run on the streaming kernels, so their rows have the same bits in any company.
 inline constexpr int64_t kMaxStreamedTokens = tuned::kMaxStreamedRows;
-// Calls of so many at most, and more than those, run here, and theirs have. Larger ones are gemm/large.h's, but those of
-// heads, which run here too and have the bits of one another.
+// Calls of so many at most, and more than those, run here, and theirs have. Larger ones are gemm/large.h's, but those
+// of heads, which run here too and have the bits of one another.
 inline constexpr int64_t kMaxBatchTokens = tuned::kMaxBatchRows;
 
 // Whether it takes these types, sizes and strides; if so it has enqueued the product.
