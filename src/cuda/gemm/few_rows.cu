@@ -21,7 +21,8 @@
 // Down: a task, and a stage, is 128 outputs of a tile, all 256 channels of them; a block's rows are copied once all of
 // the tile's h is there.
 //
-// Grid: all multiprocessors. Shared memory: stages of 40 KB, of which 32 are weights.
+// Grid: all multiprocessors, whose blocks wait for each other's sums and h. Shared memory: stages of 40 KB, of which 32
+// are weights.
 
 namespace fathom::cuda {
 namespace few_rows {
@@ -280,7 +281,8 @@ void few_rows_experts(const FewRowsArgs& args, ops::Stream& stream) {
   launch(few_rows_kernel,
          {.grid = static_cast<unsigned>(num_multiprocessors()),
           .block = kThreads,
-          .shared_bytes = sizeof(Shared)},
+          .shared_bytes = sizeof(Shared),
+          .together = true},
          stream, params);
 }
 

@@ -19,6 +19,8 @@ struct LaunchShape {
   dim3 grid{1}, block{1};
   int shared_bytes = 0;  // dynamic; above 48 KB the kernel's limit is raised
   int cluster = 1;       // blocks of a cluster, along x
+  // All blocks run at once, whatever other streams do: of kernels whose blocks wait for each other. They need room.
+  bool together = false;
 };
 
 template <class... Parameters, class... Arguments>
@@ -33,7 +35,7 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, ops::Stream
   if (shape.cluster > 8)
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
           "allow a kernel's cluster size");
-  cudaLaunchAttribute attributes[2];
+  cudaLaunchAttribute attributes[3];
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
   attributes[1].id = cudaLaunchAttributeClusterDimension;
@@ -45,6 +47,11 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, ops::Stream
   config.stream = CudaStream::of(stream).handle();
   config.attrs = attributes;
   config.numAttrs = shape.cluster > 1 ? 2 : 1;
+  if (shape.together) {
+    cudaLaunchAttribute& together = attributes[config.numAttrs++];
+    together.id = cudaLaunchAttributeCooperative;
+    together.val.cooperative = 1;
+  }
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...),
         "launch a kernel");
 }
