@@ -116,9 +116,12 @@ small_cases=(
 # Not for racecheck: it takes what the warpgroups of mla_absorbed_wide.cu write between numbered barriers for races, and
 # had not done the draws after a minute. Nor does it know barriers of a cluster, between which blocks of
 # mla_absorbed.cu go from one chunk of rows to the next, nor st.async, by which those of cuda/decode/ hand on values.
-# What a warp's lanes read before one of them arrives at a barrier (mla_absorbed_stream.cu) is to it still being read by
-# the others: where every lane arrives it finds nothing. The longest row is read too often for it.
+# What a warp's lanes read or write before one of them arrives at a barrier (mla_absorbed_stream.cu,
+# few_tokens_bf16.cuh) is to it still being read or written by the others: where every lane arrives it finds nothing.
+# The longest row is read too often for it.
 unraced_cases=(
+  KernelChoiceTest.bf16_experts_of_2048_channels_match_float64
+  SharedKernelChoiceTest.shared_bf16_experts_of_2048_channels_match_float64
   MlaDecodeTest.gives_the_bits_of_its_parts
   MlaQueryTest.gives_the_bits_of_its_parts
   HeadLinearQuantizeTest.gives_the_bits_of_its_parts

@@ -126,7 +126,7 @@ void KernelChoiceTest::expect_right_experts(const WeightKind& kind, int64_t toke
                                             bool with_shared, int64_t inter) {
   SCOPED_TRACE(testing::Message() << kind.name << ", " << tokens << " tokens"
                                   << (with_shared ? ", shared" : ""));
-  const int64_t experts = 4, routed = 2;
+  const int64_t experts = hidden < 2048 ? 4 : 2, routed = 2;
   ref::Random random(static_cast<uint64_t>(tokens));
   const HostTensor x = random.normal(act(), {tokens, hidden});
   const HostTensor before = random.normal(act(), {tokens, hidden});
@@ -225,6 +225,13 @@ TEST_P(KernelChoiceTest, fp8_experts_of_256_channels_match_float64) {
   }
 }
 
+// The parts of down's rows have one line or two.
+TEST_P(KernelChoiceTest, bf16_experts_of_2048_channels_match_float64) {
+  for (const WeightKind& kind : kWeightKinds)
+    if (kind.dtype == DType::kBf16 && backend().supports("moe_experts", kind.dtype))
+      expect_right_experts(kind, 7, 2048, false, 576);
+}
+
 TEST_P(KernelChoiceTest, experts_match_float64_beside_every_limit_of_tokens) {
   for (const WeightKind& kind : kWeightKinds)
     for (const int64_t tokens : {128, 129, 2046})
@@ -244,6 +251,12 @@ TEST_P(SharedKernelChoiceTest, shared_experts_of_few_tokens_match_float64) {
         expect_right_experts(kind, tokens, 256, true);
         if (kind.dtype == DType::kF8E4M3) expect_right_experts(kind, tokens, 128, true, 256);
       }
+}
+
+TEST_P(SharedKernelChoiceTest, shared_bf16_experts_of_2048_channels_match_float64) {
+  for (const WeightKind& kind : kWeightKinds)
+    if (kind.dtype == DType::kBf16 && backend().supports("moe_experts_shared", kind.dtype))
+      expect_right_experts(kind, 5, 2048, true, 512);
 }
 
 // Of a width that has a kernel for few rows of an expert.

@@ -4,6 +4,7 @@
 
 #include "cuda/device/convert.cuh"
 #include "cuda/experts/few_tokens.h"
+#include "cuda/experts/few_tokens_bf16.h"
 #include "cuda/experts/ops.h"
 #include "cuda/experts/zero_points.h"
 #include "cuda/gemm/large.h"
@@ -217,16 +218,20 @@ bool may_be_large(const ops::MoeExpertsArgs& args, const ops::Stream& stream) {
   return args.x.dim(0) >= fewest && !stream.backend().batch_invariant;
 }
 
-// What was measured to be faster (tuned/table.h), else by the limits above. It was measured without shared experts,
-// whose weights are read again for every pair that is a group by itself.
+// What was measured to be faster (tuned/table.h). It was measured without shared experts, whose weights are read again
+// for every pair that is a group by itself.
+ExpertChoice tuned_choice(const Call& call, const ops::Stream& stream) {
+  const Sizes s = sizes_of(call);
+  if (stream.backend().batch_invariant || s.shared > 0) return {};
+  return tuned::choose({.dtype = dtype_of(s.weight), .experts = s.experts, .inter = s.inter},
+                       call.experts.x.dim(0));
+}
+
+// That, else by the limits above.
 ExpertChoice choose(const Call& call, const ops::Stream& stream) {
   const Sizes s = sizes_of(call);
   const int64_t tokens = call.experts.x.dim(0);
-  const ExpertChoice tuned =
-      stream.backend().batch_invariant || s.shared > 0
-          ? ExpertChoice{}
-          : tuned::choose({.dtype = dtype_of(s.weight), .experts = s.experts, .inter = s.inter},
-                          tokens);
+  const ExpertChoice tuned = tuned_choice(call, stream);
   if (tuned.kernel != ExpertKernel::kDefault) return tuned;
   if (tokens <= unsorted_tokens(s.weight)) return {.kernel = ExpertKernel::kPairs};
   if (may_be_large(call.experts, stream)) return {.kernel = ExpertKernel::kTiled};
@@ -277,6 +282,42 @@ void run_few(const Call& call, ops::Stream& stream) {
     few.shared_weight_scale = call.shared_down.scale.as<float>();
   }
   few_tokens_down(few, h, combining_of(call), stream);
+}
+
+// Whether the kernels of few tokens of bf16 take it (few_tokens_bf16.h), which changes no bits.
+bool takes_few_bf16(const Call& call, const ops::Stream& stream) {
+  const Sizes s = sizes_of(call);
+  return s.weight == Stored::kBf16 && tuned_choice(call, stream).kernel == ExpertKernel::kDefault &&
+         takes_few_tokens_bf16({.tokens = call.experts.x.dim(0),
+                                .hidden_size = s.hidden_size,
+                                .inter = s.inter,
+                                .experts = s.experts,
+                                .routed = s.routed,
+                                .shared = s.shared}) &&
+         rows_are_aligned(call);
+}
+
+void run_few_bf16(const Call& call, ops::Stream& stream) {
+  const ops::MoeExpertsArgs& args = call.experts;
+  const Sizes s = sizes_of(call);
+  DeviceArena arena(stream.scratch());
+  const Scratch scratch = carve(call, arena);
+  const auto data = [](const ops::Weight& w) { return w.data.is_null() ? nullptr : w.data.data(); };
+  const FewTokensBf16Args few{
+      .x = args.x.values.as<Bf16>(),
+      .x_stride = args.x.values.stride(0),
+      .tokens = static_cast<int>(args.x.dim(0)),
+      .hidden_size = static_cast<int>(s.hidden_size),
+      .inter = static_cast<int>(s.inter),
+      .of_pairs = pairs_of(call),
+      .gate_up = data(args.gate_up),
+      .down = data(args.down),
+      .shared_gate_up = data(call.shared_gate_up),
+      .shared_down = data(call.shared_down),
+  };
+  Bf16* const h = reinterpret_cast<Bf16*>(scratch.h);
+  few_gate_up_bf16(few, h, stream);
+  few_down_bf16(few, h, combining_of(call), stream);
 }
 
 void run_slab(const Call& call, ops::Stream& stream) {
@@ -349,6 +390,7 @@ void moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream) {
   }
   const Call call{.experts = args, .shared_gate_up = {}, .shared_down = {}};
   if (takes_few(call, stream)) return run_few(call, stream);
+  if (takes_few_bf16(call, stream)) return run_few_bf16(call, stream);
   if (choose(call, stream).kernel == ExpertKernel::kTiled && large_moe_experts(args, stream))
     return;
   run_slabs(call, stream);
@@ -370,6 +412,7 @@ void moe_experts_shared(const ops::MoeExpertsSharedArgs& args, ops::Stream& stre
   if (args.experts.x.dim(0) > kMaxStreamedTokens && large_moe_experts_shared(args, stream)) return;
   if (!divides(args)) return shared_in_parts(args, stream);
   if (takes_few(args, stream)) return run_few(args, stream);
+  if (takes_few_bf16(args, stream)) return run_few_bf16(args, stream);
   run_slabs(args, stream);
 }
 
