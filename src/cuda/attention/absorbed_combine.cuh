@@ -3,8 +3,7 @@
 // an item's blocks instead of by the last one.
 //
 //   SharedNodes::store(p, unit, node);                               // each unit of this block
-//   if (arrive(tickets, blocks, may_wait, flag)) combine_item<kIsF8>(p, part, shares, blocks, tickets, flag, shared);
-//   leave(tickets, blocks);
+//   if (arrive(item, blocks, may_wait, flag)) combine_item<kIsF8>(p, part, unit_shift, blocks, item, flag, shared);
 //
 // Every block takes pieces of the columns until none is left. Units of a chunk are added by pairs, pairs of pairs, and
 // those two, chunks one by one in order of their rows, so the bits are those of a block that adds up alone.
@@ -18,15 +17,23 @@
 
 namespace fathom::cuda::absorbed {
 
-// Counters of an item that several blocks share. They are zero between calls.
-struct ItemTickets {
-  uint32_t arrived, taken, left, unused;
+// Counters of an item that several blocks share.
+struct ItemCounters {
+  uint32_t* arrived;  // blocks: zero between calls
+  uint32_t* taken;    // pieces, once all blocks have arrived: in scratch
+
+  // Of the item that begins in block `first`. A block shares at most one of the items that it begins.
+  __device__ __forceinline__ static ItemCounters of(const AbsorbedParams& p, int first) {
+    auto* const taken = reinterpret_cast<uint32_t*>(p.stats + int64_t{p.max_nodes} * kStreamRows);
+    return {p.tickets + first, taken + first};
+  }
 };
 
 // Items of no more blocks are added up by the last one alone: the others have long gone on to their next item.
 inline constexpr int kFewSharers = 3;
 inline constexpr int64_t kMostWaitCycles = 100'000;  // some 55 us
-inline constexpr int kRoundChunks = 4;  // of a thread, whose loads are under way together
+// Of a thread, whose loads are under way together.
+inline constexpr int kRoundUnits = 8, kRoundChunks = 4;
 
 // The warps that compute wait for each other; others do not take part.
 __device__ __forceinline__ void meet() {
@@ -39,29 +46,26 @@ __device__ __forceinline__ uint32_t load_acquire(const uint32_t* from) {
   return value;
 }
 
-// Whether all blocks of the item have stored their nodes. All threads that compute, of each block once.
-__device__ __forceinline__ bool arrive(ItemTickets* tickets, int blocks, bool may_wait,
+// Whether all blocks of the item have stored their nodes. All threads that compute, of each block once. What orders the
+// nodes is a fence of one thread, behind and before a barrier of all.
+__device__ __forceinline__ bool arrive(const ItemCounters& item, int blocks, bool may_wait,
                                        uint32_t* flag) {
-  const auto all = static_cast<uint32_t>(blocks);
-  __threadfence();
+  __syncwarp();
   meet();
   if (threadIdx.x == 0) {
-    uint32_t arrived = atomicAdd(&tickets->arrived, 1) + 1;
+    *item.taken = 0;
+    __threadfence();
+    const auto last = static_cast<uint32_t>(blocks) - 1;
+    bool are_all = atomicInc(item.arrived, last) == last;  // zero again
+    if (are_all) __threadfence();
     const int64_t begin = clock64();
-    while (may_wait && arrived < all && clock64() - begin < kMostWaitCycles)
-      arrived = load_acquire(&tickets->arrived);
-    *flag = arrived == all ? 1 : 0;
+    while (may_wait && !are_all && clock64() - begin < kMostWaitCycles)
+      are_all = load_acquire(item.arrived) == 0;
+    *flag = are_all ? 1 : 0;
   }
+  __syncwarp();
   meet();
-  const bool are_all = *flag != 0;
-  if (are_all) __threadfence();
-  return are_all;
-}
-
-// The last one clears the tickets for the next call.
-__device__ __forceinline__ void leave(ItemTickets* tickets, int blocks) {
-  if (threadIdx.x != 0) return;
-  if (atomicAdd(&tickets->left, 1) + 1 == static_cast<uint32_t>(blocks)) *tickets = {};
+  return *flag != 0;
 }
 
 // A float4 of a node: two columns of each of two query rows.
@@ -83,6 +87,89 @@ struct NodeVector {
     const float2 low = __ldcg(stats), high = __ldcg(stats + kStreamRows / 2);
     return {{{low.x, low.y}, {high.x, high.y}}, __ldcg(SharedNodes::values(p, unit) + index)};
   }
+};
+
+// Columns of an item that a block adds up at a time: `vectors` float4s of its nodes, and so many chunks side by side
+// that all threads have one. The more blocks there are, the fewer columns.
+struct PieceShape {
+  int vectors;
+
+  __device__ __forceinline__ static PieceShape of(int blocks) {
+    return {blocks >= 96 ? 16 : blocks >= 64 ? 32 : blocks >= 32 ? 64 : blocks >= 16 ? 128 : 256};
+  }
+  __device__ __forceinline__ int num_pieces() const { return 8 * kThreads / vectors; }
+};
+
+// What a round of chunks lies in, in shared memory: chunk by chunk, what is added to the sum so far, and by what that
+// is multiplied before. All that depends on one chunk alone is computed side by side, so that a chunk is a
+// multiplication and an addition for whoever adds them up one behind the other.
+struct Round {
+  static constexpr int kPairs = kStreamRows / 2;  // of query rows g and g + 8
+  static constexpr int kMostChunks = kRoundChunks * kThreads / 16;
+  static constexpr int kTermBytes = kRoundChunks * kThreads * 16;
+
+  float4* terms;  // of the values [chunk, vector]
+  // [chunk, pair]: maxima and sums; then factors of the sum so far, and what is added to sums.
+  float4* sums;
+  float2* term_factors;  // [chunk, pair]; kSkip of empty chunks
+
+  static constexpr float kSkip = -1.0f;
+
+  __device__ __forceinline__ explicit Round(char* shared)
+      : terms(reinterpret_cast<float4*>(shared)),
+        sums(reinterpret_cast<float4*>(shared + kTermBytes)),
+        term_factors(reinterpret_cast<float2*>(shared + kTermBytes + kMostChunks * kPairs * 16)) {}
+
+  // Makes factors and terms of maxima and sums: those of a pair of rows by a warp. `before`: the maxima so far.
+  __device__ __forceinline__ void make_factors(int end, float (&before)[2]) const {
+    const int lane = threadIdx.x % 32, pair = threadIdx.x / 32;
+#pragma unroll 1
+    for (int base = 0; base < end; base += 32) {
+      const int at = (base + lane) * kPairs + pair;
+      const float4 s = base + lane < end ? sums[at] : float4{0.0f, 0.0f, 0.0f, 0.0f};
+      const float max[2] = {s.x, s.z}, sum[2] = {s.y, s.w};
+      float old_factor[2], term_factor[2], term[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const bool skip = sum[half] == 0.0f;
+        float top = skip ? minus_infinity() : max[half];  // of this chunk and those before it
+#pragma unroll
+        for (int lanes = 1; lanes < 32; lanes *= 2) {
+          const float other = __shfl_up_sync(0xffffffffu, top, lanes);
+          if (lane >= lanes) top = fmaxf(top, other);
+        }
+        const float other = __shfl_up_sync(0xffffffffu, top, 1);
+        Merged so_far{lane == 0 ? before[half] : fmaxf(before[half], other), 0.0f};
+        const MergeFactors f = so_far.add(max[half], sum[half]);
+        old_factor[half] = f.old_factor;
+        term_factor[half] = skip ? kSkip : f.new_factor;
+        term[half] = skip ? kNothing : __fmul_rn(sum[half], f.new_factor);
+        before[half] = fmaxf(before[half], __shfl_sync(0xffffffffu, top, 31));
+      }
+      if (base + lane >= end) continue;
+      sums[at] = {old_factor[0], term[0], old_factor[1], term[1]};
+      term_factors[at] = {term_factor[0], term_factor[1]};
+    }
+    __syncwarp();
+  }
+  __device__ __forceinline__ static float term(float value, float factor) {
+    return factor == kSkip ? kNothing : __fmul_rn(value, factor);
+  }
+};
+
+// What a thread that adds up chunks has: its vector of the item.
+struct PieceSum {
+  float sums[2] = {0.0f, 0.0f};
+  float4 values = {0.0f, 0.0f, 0.0f, 0.0f};
+
+  __device__ __forceinline__ void add(const float4& factors, const float4& terms) {
+    sums[0] = __fmaf_rn(sums[0], factors.x, factors.y);
+    sums[1] = __fmaf_rn(sums[1], factors.z, factors.w);
+    values.x = __fmaf_rn(values.x, factors.x, terms.x);
+    values.y = __fmaf_rn(values.y, factors.x, terms.y);
+    values.z = __fmaf_rn(values.z, factors.z, terms.z);
+    values.w = __fmaf_rn(values.w, factors.z, terms.w);
+  }
   template <bool kIsF8>
   __device__ __forceinline__ void write(const AbsorbedParams& p, const QueryGroup& group,
                                         int index) const {
@@ -92,7 +179,7 @@ struct NodeVector {
     for (int half = 0; half < 2; ++half) {
       const int row = lane / 4 + half * 8;
       if (row >= group.num_rows()) continue;
-      const float factor = 1.0f / rows[half].sum;
+      const float factor = 1.0f / sums[half];
       const float first = half == 0 ? values.x : values.z;
       const float second = half == 0 ? values.y : values.w;
       *reinterpret_cast<uint32_t*>(p.out + group.token_head(row, p.heads) * kLatent + column) =
@@ -101,65 +188,65 @@ struct NodeVector {
   }
 };
 
-// Vector `index` of a chunk of kUnits units.
-template <int kUnits>
-__device__ __forceinline__ NodeVector chunk_sum(const AbsorbedParams& p, const ItemPart& part,
-                                                int chunk, int index) {
-  NodeVector units[kUnits];
-#pragma unroll
-  for (int u = 0; u < kUnits; ++u) {
-    const int unit = chunk * kUnits + u;
-    if (unit < part.num_units) units[u] = NodeVector::load(p, part.first_unit + unit, index);
-  }
-#pragma unroll
-  for (int width = 1; width < kUnits; width *= 2) {
-#pragma unroll
-    for (int u = 0; u < kUnits; u += 2 * width) units[u].add(units[u + width]);
-  }
-  return units[0];
-}
-
-// Columns of an item that a block adds up at a time: `vectors` float4s of its nodes, and so many chunks side by side
-// that all threads have one. The more blocks there are, the fewer columns.
-struct PieceShape {
-  int vectors;
-
-  __device__ __forceinline__ static PieceShape of(int blocks) {
-    return {blocks >= 64 ? 32 : blocks >= 32 ? 64 : blocks >= 16 ? 128 : 256};
-  }
-  __device__ __forceinline__ int num_pieces() const { return 8 * kThreads / vectors; }
-  __device__ __forceinline__ int round_chunks() const { return kRoundChunks * kThreads / vectors; }
-};
-
 // `shared`: 32 KB.
-template <int kUnits, bool kIsF8>
+template <bool kIsF8>
 __device__ __forceinline__ void combine_piece(const AbsorbedParams& p, const ItemPart& part,
-                                              PieceShape shape, int piece, char* shared) {
-  auto* const values = reinterpret_cast<float4*>(shared);
-  auto* const stats = values + kRoundChunks * kThreads;
+                                              int unit_shift, PieceShape shape, int piece,
+                                              char* shared) {
+  const Round round(shared);
   const int vector = threadIdx.x % shape.vectors, index = piece * shape.vectors + vector;
-  const int first_chunk = threadIdx.x / shape.vectors, stride = kThreads / shape.vectors;
-  const int num_chunks = (part.num_units + kUnits - 1) / kUnits;
-  NodeVector total;
+  const int stride = kThreads / shape.vectors, pair = index % 32 / 4;
+  // Of a thread in a round.
+  const int chunks = min(kRoundUnits >> unit_shift, kRoundChunks), units = chunks << unit_shift;
+  const int first_chunk = threadIdx.x / shape.vectors * chunks;
+  const int num_chunks = (part.num_units + (1 << unit_shift) - 1) >> unit_shift;
+  float before[2] = {minus_infinity(), minus_infinity()};
+  PieceSum total;
 #pragma unroll 1
-  for (int base = 0; base < num_chunks; base += shape.round_chunks()) {
-#pragma unroll(kUnits > 2 ? 1 : kRoundChunks)
-    for (int i = 0; i < kRoundChunks; ++i) {
-      const int at = i * stride + first_chunk;
-      const NodeVector sum = chunk_sum<kUnits>(p, part, base + at, index);
-      values[at * shape.vectors + vector] = sum.values;
-      stats[at * shape.vectors + vector] = {sum.rows[0].max, sum.rows[0].sum, sum.rows[1].max,
-                                            sum.rows[1].sum};
+  for (int base = 0; base < num_chunks; base += chunks * stride) {
+    const int end = min(chunks * stride, num_chunks - base);
+    const int first_unit = (base + first_chunk) << unit_shift;
+    NodeVector sums[kRoundUnits];  // of units, then where chunks begin those of chunks
+#pragma unroll
+    for (int u = 0; u < kRoundUnits; ++u)
+      if (u < units && first_unit + u < part.num_units)
+        sums[u] = NodeVector::load(p, part.first_unit + first_unit + u, index);
+#pragma unroll
+    for (int width = 1; width < kRoundUnits; width *= 2) {
+      if (width < 1 << unit_shift) {
+#pragma unroll
+        for (int u = 0; u < kRoundUnits; u += 2 * width) sums[u].add(sums[u + width]);
+      }
     }
+    // Chunks of a thread whose places are in its registers: `use` gets their numbers in the round.
+    const auto for_chunks = [&](auto use) {
+#pragma unroll
+      for (int u = 0; u < kRoundUnits; ++u) {
+        const int at = first_chunk + (u >> unit_shift);
+        if (u < units && (u & ((1 << unit_shift) - 1)) == 0 && at < end) use(at, sums[u]);
+      }
+    };
+    if (vector % 4 == 0 && vector < 32)
+      for_chunks([&](int at, const NodeVector& sum) {
+        round.sums[at * Round::kPairs + pair] = {sum.rows[0].max, sum.rows[0].sum, sum.rows[1].max,
+                                                 sum.rows[1].sum};
+      });
     __syncwarp();
     meet();
-    const int end = min(shape.round_chunks(), num_chunks - base);
+    round.make_factors(end, before);
+    meet();
+    for_chunks([&](int at, const NodeVector& sum) {
+      const float2 f = round.term_factors[at * Round::kPairs + pair];
+      round.terms[at * shape.vectors + vector] = {
+          Round::term(sum.values.x, f.x), Round::term(sum.values.y, f.x),
+          Round::term(sum.values.z, f.y), Round::term(sum.values.w, f.y)};
+    });
+    __syncwarp();
+    meet();
     if (first_chunk == 0) {
-#pragma unroll 4
-      for (int at = 0; at < end; ++at) {
-        const float4 s = stats[at * shape.vectors + vector];
-        total.add({{{s.x, s.y}, {s.z, s.w}}, values[at * shape.vectors + vector]});
-      }
+#pragma unroll 8
+      for (int at = 0; at < end; ++at)
+        total.add(round.sums[at * Round::kPairs + pair], round.terms[at * shape.vectors + vector]);
     }
     __syncwarp();
     meet();
@@ -171,32 +258,19 @@ __device__ __forceinline__ void combine_piece(const AbsorbedParams& p, const Ite
 // REQUIRES: arrive() said that all nodes are there.
 template <bool kIsF8>
 __device__ __forceinline__ void combine_item(const AbsorbedParams& p, const ItemPart& part,
-                                             const Shares& shares, int blocks, ItemTickets* tickets,
+                                             int unit_shift, int blocks, const ItemCounters& item,
                                              uint32_t* flag, char* shared) {
   const PieceShape shape = PieceShape::of(blocks);
-  uint32_t taken = threadIdx.x == 0 ? atomicAdd(&tickets->taken, 1) : 0;
 #pragma unroll 1
   while (true) {
     meet();  // the flag has been read
-    if (threadIdx.x == 0) *flag = taken;
+    // Nobody takes a piece before it has time for it: others may have.
+    if (threadIdx.x == 0) *flag = atomicAdd(item.taken, 1);
+    __syncwarp();
     meet();
     const auto piece = static_cast<int>(*flag);
     if (piece >= shape.num_pieces()) return;
-    if (threadIdx.x == 0) taken = atomicAdd(&tickets->taken, 1);
-    switch (kChunkShift - shares.row_shift) {
-      case 0:
-        combine_piece<1, kIsF8>(p, part, shape, piece, shared);
-        break;
-      case 1:
-        combine_piece<2, kIsF8>(p, part, shape, piece, shared);
-        break;
-      case 2:
-        combine_piece<4, kIsF8>(p, part, shape, piece, shared);
-        break;
-      default:
-        combine_piece<8, kIsF8>(p, part, shape, piece, shared);
-        break;
-    }
+    combine_piece<kIsF8>(p, part, unit_shift, shape, piece, shared);
   }
 }
 

@@ -32,6 +32,18 @@ __device__ __forceinline__ uint32_t bf16x2_to_half2(uint32_t pair, float factor)
   return out;
 }
 
+// Four e4m3 values as halves, by an instruction each: from C++ the upper two are shifted down before.
+__device__ __forceinline__ void e4m3x4_to_half2(uint32_t four, uint32_t (&halves)[2]) {
+  asm("{\n"
+      ".reg .b16 low, high;\n"
+      "mov.b32 {low, high}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, low;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, high;\n"
+      "}"
+      : "=r"(halves[0]), "=r"(halves[1])
+      : "r"(four));
+}
+
 __device__ __forceinline__ uint32_t max_magnitudes(uint32_t a, uint32_t b) {
   return __vmaxu2(a & 0x7fff7fffu, b & 0x7fff7fffu);
 }
@@ -77,66 +89,92 @@ struct F8Queries {
   }
 };
 
-// The scales of two rows times kWeightFactor, as bf16: exactly. Rows that do not count have none, and those with an
-// infinite one are NaN by their scores.
-__device__ __forceinline__ uint32_t weight_scales(float first, float second, int count) {
-  const auto scaled = [](float scale, bool counts) {
-    return counts && scale <= FLT_MAX ? __float_as_uint(scale * kWeightFactor) : 0;
-  };
-  return __byte_perm(scaled(first, count > 0), scaled(second, count > 1), 0x7632);
+// The scales of a tile's rows times kWeightFactor, as bf16, exactly, as add_f8_values() takes them: u32[4, 4, 4], of a
+// group of channels rows 8 i + 2 t and the next one in word i of vector t. Rows from num_rows on may be anything and
+// get none, and those with an infinite one are NaN by their scores. By 2 * kTileRows threads.
+__device__ __forceinline__ void put_weight_scales(const char* tile, int num_rows, char* to,
+                                                  int thread) {
+  const int row = thread / 2, first_group = thread % 2 * 2;
+  const float2 pair =
+      *reinterpret_cast<const float2*>(tile + row * kF8RowBytes + kF8ScaleOffset + first_group * 4);
+  const float scales[2] = {pair.x, pair.y};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const bool counts = row < num_rows && scales[i] <= FLT_MAX;
+    const uint32_t bits = counts ? __float_as_uint(scales[i] * kWeightFactor) : 0;
+    const int vector = (first_group + i) * 4 + row % 8 / 2;
+    *reinterpret_cast<uint16_t*>(to + (vector * 4 + row / 8) * 4 + row % 2 * 2) =
+        static_cast<uint16_t>(bits >> 16);
+  }
 }
 
-// A warp's share of the scores: 16 cache rows, a quarter of the inner dimension, of which the latent channels are those
-// of one scale. The rows' scales go to `weight_scales` as add_f8_values() takes them, u32[4, 4, 4]: of a group, rows
-// 8 i + 2 t and the next one in word i of vector t. `num_rows`: of the tile; others may be anything.
-template <class Layout>
+// Scores of a warp: a quarter of the inner dimension, of which the latent channels are those of one scale, for kHalves
+// times 16 cache rows from first_row on.
+template <class Layout, int kHalves>
 __device__ __forceinline__ void score_f8_tile(const F8Queries& queries, const char* tile,
-                                              int num_rows, float* scores, char* scales_to) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int quarter = warp / 2, first_row = warp % 2 * 16;
+                                              float* scores, int quarter, int first_row) {
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const char* const scales_from =
       tile + (first_row + 2 * t) * kF8RowBytes + kF8ScaleOffset + quarter * 4;
   const uint32_t row = shared_address(tile) + (first_row + lane / 16 * 8 + lane % 8) * kF8RowBytes;
   const uint32_t values = row + quarter * kF8Group + lane / 8 % 2 * 16;
-  uint32_t b[kF8Steps / 2][4], keys[4];
+  constexpr int kHalfBytes = 16 * kF8RowBytes, kLoads = kF8Steps / 2;
+  uint32_t b[2][kHalves][4];
+  // Of each eight rows two chains of products.
+  float rope[kHalves][2][4] = {}, sums[kHalves][2][2][4] = {};
+  float scales[kHalves][4];
 #pragma unroll
-  for (int i = 0; i < kF8Steps / 2; ++i) ldmatrix_x4(b[i], values + i * 32);
-  ldmatrix_x4(keys, row + kF8RopeOffset + quarter * 32 + lane / 8 % 2 * 16);
-  float scales[4];
+  for (int h = 0; h < kHalves; ++h) ldmatrix_x4(b[0][h], values + h * kHalfBytes);
 #pragma unroll
-  for (int i = 0; i < 4; ++i)
-    scales[i] = *reinterpret_cast<const float*>(scales_from + (i / 2 * 8 + i % 2) * kF8RowBytes);
-  float rope[2][4] = {}, sums[2][2][4] = {};  // two chains of products of each eight rows
-#pragma unroll
-  for (int step = 0; step < kF8Steps; ++step) {
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      const uint32_t four = b[step / 2][n * 2 + step % 2];
-      mma_f16(sums[step % 2][n], queries.latent[step],
-              {e4m3x2_to_half2(static_cast<uint16_t>(four)),
-               e4m3x2_to_half2(static_cast<uint16_t>(four >> 16))});
-    }
-  }
-  mma_bf16(rope[0], queries.rope, {keys[0], keys[1]});
-  mma_bf16(rope[1], queries.rope, {keys[2], keys[3]});
-  if (g == 0) {
-    const int count = num_rows - first_row - 2 * t;
-    *reinterpret_cast<uint2*>(scales_to + ((quarter * 4 + t) * 4 + first_row / 8) * 4) = {
-        weight_scales(scales[0], scales[1], count), weight_scales(scales[2], scales[3], count - 8)};
+  for (int h = 0; h < kHalves; ++h) {
+    uint32_t keys[4];
+    ldmatrix_x4(keys, row + h * kHalfBytes + kF8RopeOffset + quarter * 32 + lane / 8 % 2 * 16);
+    mma_bf16(rope[h][0], queries.rope, {keys[0], keys[1]});
+    mma_bf16(rope[h][1], queries.rope, {keys[2], keys[3]});
   }
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {  // rows g, g + 8 of both halves of the 16 cache rows
-    const int half = i % 2, n = i / 2;
-    float out[2];
+  for (int h = 0; h < kHalves; ++h) {
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const int at = half * 2 + j;
-      out[j] = __fmaf_rn((sums[0][n][at] + sums[1][n][at]) * queries.unit[half], scales[n * 2 + j],
-                         rope[n][at]);
+    for (int i = 0; i < 4; ++i)
+      scales[h][i] = *reinterpret_cast<const float*>(scales_from + h * kHalfBytes +
+                                                     (i / 2 * 8 + i % 2) * kF8RowBytes);
+  }
+#pragma unroll
+  for (int i = 0; i < kLoads; ++i) {
+    if (i + 1 < kLoads) {
+#pragma unroll
+      for (int h = 0; h < kHalves; ++h)
+        ldmatrix_x4(b[(i + 1) % 2][h], values + h * kHalfBytes + (i + 1) * 32);
     }
-    *reinterpret_cast<float2*>(scores +
-                               (quarter * Layout::kRows + g + half * 8) * Layout::kScoreStride +
-                               first_row + n * 8 + 2 * t) = {out[0], out[1]};
+#pragma unroll
+    for (int odd = 0; odd < 2; ++odd) {
+#pragma unroll
+      for (int h = 0; h < kHalves; ++h) {
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+          uint32_t halves[2];
+          e4m3x4_to_half2(b[i % 2][h][n * 2 + odd], halves);
+          mma_f16(sums[h][odd][n], queries.latent[i * 2 + odd], halves);
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int h = 0; h < kHalves; ++h) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {  // rows g, g + 8 of both halves of the 16 cache rows
+      const int half = i % 2, n = i / 2;
+      float out[2];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int at = half * 2 + j;
+        out[j] = __fmaf_rn((sums[h][0][n][at] + sums[h][1][n][at]) * queries.unit[half],
+                           scales[h][n * 2 + j], rope[h][n][at]);
+      }
+      *reinterpret_cast<float2*>(scores +
+                                 (quarter * Layout::kRows + g + half * 8) * Layout::kScoreStride +
+                                 first_row + h * 16 + n * 8 + 2 * t) = {out[0], out[1]};
+    }
   }
 }
 
@@ -151,7 +189,8 @@ __device__ __forceinline__ uint32_t select_bits(uint32_t a, uint32_t b, uint32_t
 // 2^-120: the sign stays, exponent and fraction move. Signs of the other bytes lie among the bits of magnitudes.
 __device__ __forceinline__ void e4m3x4_to_bf16x2(uint32_t four, uint32_t& low, uint32_t& high) {
   constexpr uint32_t kMagnitudes = 0x07f007f0u;
-  const uint32_t signs = four & 0x80808080u;
+  uint32_t signs;  // the compiler would take them from what it has shifted, by an instruction more
+  asm("and.b32 %0, %1, 0x80808080;" : "=r"(signs) : "r"(four));
   low = select_bits(four << 4, signs << 8, kMagnitudes);
   high = select_bits(four >> 4, signs, kMagnitudes);
 }

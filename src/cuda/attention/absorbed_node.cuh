@@ -10,6 +10,14 @@
 
 namespace fathom::cuda::absorbed {
 
+// Added to anything it changes nothing, not even a zero's sign.
+inline constexpr float kNothing = -0.0f;
+
+// merge() where the set has something, or is made nothing.
+__device__ __forceinline__ float add_term(float value, const MergeFactors& f, float set_value) {
+  return __fmaf_rn(value, f.old_factor, __fmul_rn(set_value, f.new_factor));
+}
+
 // A thread's part: columns of query rows g and g + 8, in the order of value_column().
 struct Node {
   Merged rows[2];
@@ -26,14 +34,32 @@ struct Node {
       for (int i = 0; i < 4; ++i) values[0][n][i] = 0.0f;
     }
   }
-  __device__ __forceinline__ void add(const Node& next) {
-    const MergeFactors f[2] = {rows[0].add(next.rows[0].max, next.rows[0].sum),
-                               rows[1].add(next.rows[1].max, next.rows[1].sum)};
+  __device__ __forceinline__ float4 vector(int n) const {
+    return {values[0][n][0], values[0][n][1], values[0][n][2], values[0][n][3]};
+  }
+  // Becomes what comes before it with itself added: statistics, and values as before(n) gives them.
+  template <class Before>
+  __device__ __forceinline__ void add_to(const Merged (&rows_before)[2], const Before& before) {
+    Merged total[2] = {rows_before[0], rows_before[1]};
+    const MergeFactors f[2] = {total[0].add(rows[0].max, rows[0].sum),
+                               total[1].add(rows[1].max, rows[1].sum)};
+    rows[0] = total[0];
+    rows[1] = total[1];
+    // Rows that have nothing to add are rare: what is added is made nothing, so that all are added in one way.
+    if (__any_sync(0xffffffffu, f[0].skip || f[1].skip)) {
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (f[i / 2].skip) values[0][n][i] = kNothing;
+      }
+    }
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
+      const float4 old = before(n);
+      const float from[4] = {old.x, old.y, old.z, old.w};
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        values[0][n][i] = merge(values[0][n][i], f[i / 2], next.values[0][n][i]);
+      for (int i = 0; i < 4; ++i) values[0][n][i] = add_term(from[i], f[i / 2], values[0][n][i]);
     }
     __syncwarp();
   }
@@ -42,28 +68,13 @@ struct Node {
 // A node's values in memory, each thread its own: float4[8, 256].
 __device__ __forceinline__ void put_values(const Node& node, float4* to) {
 #pragma unroll
-  for (int n = 0; n < 8; ++n)
-    to[n * kThreads + threadIdx.x] = {node.values[0][n][0], node.values[0][n][1],
-                                      node.values[0][n][2], node.values[0][n][3]};
+  for (int n = 0; n < 8; ++n) to[n * kThreads + threadIdx.x] = node.vector(n);
 }
 
 // The node becomes what is in memory with the node added.
-__device__ __forceinline__ void add_to_values(Node& node, Merged (&rows)[2], const float4* from) {
-  const MergeFactors f[2] = {rows[0].add(node.rows[0].max, node.rows[0].sum),
-                             rows[1].add(node.rows[1].max, node.rows[1].sum)};
-  node.rows[0] = rows[0];
-  node.rows[1] = rows[1];
-#pragma unroll
-  for (int n = 0; n < 8; ++n) {
-    const float4 old =
-        from == nullptr ? float4{0.0f, 0.0f, 0.0f, 0.0f} : from[n * kThreads + threadIdx.x];
-    float(&v)[4] = node.values[0][n];
-    v[0] = merge(old.x, f[0], v[0]);
-    v[1] = merge(old.y, f[0], v[1]);
-    v[2] = merge(old.z, f[1], v[2]);
-    v[3] = merge(old.w, f[1], v[3]);
-  }
-  __syncwarp();
+__device__ __forceinline__ void add_to_values(Node& node, const Merged (&rows)[2],
+                                              const float4* from) {
+  node.add_to(rows, [from](int n) { return from[n * kThreads + threadIdx.x]; });
 }
 
 // Splits of a chunk added by pairs, pairs of pairs, and those two, while they come one by one. A split waits in
@@ -76,8 +87,7 @@ struct SplitTree {
   __device__ __forceinline__ void add(Node& node, int index, bool is_last, float4* pair_values,
                                       float4* half_values) {
     if (index & 1) {
-      split.add(node);
-      node = split;
+      node.add_to(split.rows, [this](int n) { return split.vector(n); });
     } else if (!is_last) {
       split = node;
       return;
@@ -109,8 +119,15 @@ struct ItemSum {
 
   // The node becomes the sum.
   __device__ __forceinline__ void add(Node& node, bool is_first, bool is_last) {
-    add_to_values(node, rows, is_first ? nullptr : values);
-    if (!is_last) put_values(node, values);
+    if (is_first) {
+      node.add_to(rows, [](int) { return float4{0.0f, 0.0f, 0.0f, 0.0f}; });
+    } else {
+      add_to_values(node, rows, values);
+    }
+    if (is_last) return;
+    rows[0] = node.rows[0];
+    rows[1] = node.rows[1];
+    put_values(node, values);
   }
 };
 

@@ -17,7 +17,7 @@ __device__ __forceinline__ void begin_split(const AbsorbedParams& p, const Query
   const int32_t kv_row = static_cast<int>(threadIdx.x) < num_rows
                              ? kv_row_at(p, group.seq, first_row + threadIdx.x)
                              : -1;
-  if (wants_queries) load_queries<Layout>(p, group, shared);
+  if (wants_queries) load_queries<Layout>(p, group, shared, threadIdx.x);
   if (threadIdx.x < kSplitRows) kv_rows[threadIdx.x] = kv_row;
   __syncthreads();
 #pragma unroll
@@ -37,6 +37,7 @@ __device__ __forceinline__ void attend_split(const AbsorbedParams& p, const Quer
   auto* const factors = reinterpret_cast<float*>(shared + Layout::kFactors);
   const int num_rows = min(kSplitRows, group.end() - first_row);
   const int num_tiles = (num_rows + kTileRows - 1) / kTileRows;
+  const int quarter = threadIdx.x / 64, first_key = threadIdx.x / 32 % 2 * 16;  // a warp's scores
   constexpr bool kReadsF8 = Layout::kReadsF8;
   std::conditional_t<kReadsF8, F8Queries, Queries<kMTiles>> queries;
   RowSoftmax<kThreads / Layout::kRows, Layout> softmax(threadIdx.x);
@@ -56,17 +57,19 @@ __device__ __forceinline__ void attend_split(const AbsorbedParams& p, const Quer
       commit_copies();
     }
     char* keys = shared + tile % Layout::kStages * Layout::kStageBytes;
-    if (tile == 0) queries.init(shared + Layout::kQuery, threadIdx.x / 64);
+    if (tile == 0) queries.init(shared + Layout::kQuery, quarter);
     if constexpr (Layout::kConverts) {
       dequantise_tile(keys, shared + Layout::kTile);
       keys = shared + Layout::kTile;
       __syncthreads();
     }
     if constexpr (kReadsF8) {
-      score_f8_tile<Layout>(queries, keys, num_rows - tile * kTileRows, scores,
-                            shared + Layout::kWeightScales);
+      score_f8_tile<Layout, 1>(queries, keys, scores, quarter, first_key);
+      if (threadIdx.x < 2 * kTileRows)
+        put_weight_scales(keys, num_rows - tile * kTileRows, shared + Layout::kWeightScales,
+                          threadIdx.x);
     } else {
-      score_tile<kMTiles, Layout>(queries, shared_address(keys), scores);
+      score_tile<kMTiles, Layout, 1>(queries, shared_address(keys), scores, quarter, first_key);
     }
     __syncthreads();
     const int tile_row = first_row + tile * kTileRows;

@@ -52,12 +52,12 @@ struct BlockLayout {
 // Column of weighted value `column` of a row: rows that follow each other start in other banks.
 __device__ __forceinline__ int swizzled(int row, int column) { return column ^ (row % 8 * 8); }
 
-// Starts copies of the block's query rows to shared memory; rows that are nobody's become zeros.
-template <class Layout>
+// Starts copies of the block's query rows to shared memory, by kLoading threads; rows that are nobody's become zeros.
+template <class Layout, int kLoading = kThreads>
 __device__ __forceinline__ void load_queries(const AbsorbedParams& p, const QueryGroup& group,
-                                             char* shared) {
-  constexpr int kRowThreads = kThreads / Layout::kRows;
-  const int row = threadIdx.x / kRowThreads;
+                                             char* shared, int thread) {
+  constexpr int kRowThreads = kLoading / Layout::kRows;
+  const int row = thread / kRowThreads;
   const bool exists = row < group.num_rows();
   const int token = group.first_token + (exists ? row / group.num_heads : 0);
   const int head = group.first_head + (exists ? row % group.num_heads : 0);
@@ -65,13 +65,13 @@ __device__ __forceinline__ void load_queries(const AbsorbedParams& p, const Quer
   const Bf16* const rope = p.q_rope + token * p.q_rope_token_stride + head * p.q_rope_head_stride;
   char* const to = shared + Layout::kQuery + row * kRowBytes;
 #pragma unroll
-  for (int i = threadIdx.x % kRowThreads; i < kLatent / 8; i += kRowThreads)
+  for (int i = thread % kRowThreads; i < kLatent / 8; i += kRowThreads)
     copy_async_16(shared_address(to) + i * 16, latent + i * 8, exists);
   if (p.q_rope_is_aligned) {
-    for (int i = threadIdx.x % kRowThreads; i < kRope / 8; i += kRowThreads)
+    for (int i = thread % kRowThreads; i < kRope / 8; i += kRowThreads)
       copy_async_16(shared_address(to) + (kLatent + i * 8) * 2, rope + i * 8, exists);
   } else {
-    for (int i = threadIdx.x % kRowThreads; i < kRope; i += kRowThreads)
+    for (int i = thread % kRowThreads; i < kRope; i += kRowThreads)
       reinterpret_cast<Bf16*>(to)[kLatent + i] = exists ? rope[i] : Bf16{0};
   }
 }
@@ -145,36 +145,42 @@ __device__ __forceinline__ void dequantise_tile(const char* stage, char* tile) {
   }
 }
 
-// A warp's share of the scores: all query rows, 16 cache rows, a quarter of the inner dimension.
-template <int kMTiles, class Layout>
+// Scores of a warp: all query rows, a quarter of the inner dimension, kHalves times 16 cache rows from first_row on.
+template <int kMTiles, class Layout, int kHalves>
 __device__ __forceinline__ void score_tile(const Queries<kMTiles>& queries, uint32_t tile,
-                                           float* scores) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int quarter = warp / 2, first_row = warp % 2 * 16;
+                                           float* scores, int quarter, int first_row) {
+  const int lane = threadIdx.x % 32;
   const uint32_t keys = tile + (first_row + lane / 16 * 8 + lane % 8) * kRowBytes +
                         lane / 8 % 2 * 16 + quarter * kQuarterSteps * 32;
-  float sums[kMTiles][2][4] = {};
+  float sums[kHalves][kMTiles][2][4] = {};
 #pragma unroll
   for (int step = 0; step < kQuarterSteps; ++step) {
-    uint32_t b[4];
-    ldmatrix_x4(b, keys + step * 32);
+    uint32_t b[kHalves][4];
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) ldmatrix_x4(b[h], keys + h * 16 * kRowBytes + step * 32);
 #pragma unroll
     for (int m = 0; m < kMTiles; ++m) {
       uint32_t a[4];
       queries.get(m, quarter, step, a);
-      mma_bf16(sums[m][0], a, {b[0], b[1]});
-      mma_bf16(sums[m][1], a, {b[2], b[3]});
+#pragma unroll
+      for (int h = 0; h < kHalves; ++h) {
+        mma_bf16(sums[h][m][0], a, {b[h][0], b[h][1]});
+        mma_bf16(sums[h][m][1], a, {b[h][2], b[h][3]});
+      }
     }
   }
   const int g = lane / 4, t = lane % 4;
 #pragma unroll
-  for (int m = 0; m < kMTiles; ++m) {
+  for (int h = 0; h < kHalves; ++h) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {  // rows g, g + 8 of both halves of the 16 cache rows
-      const int row = quarter * Layout::kRows + m * 16 + g + i % 2 * 8;
-      *reinterpret_cast<float2*>(scores + row * Layout::kScoreStride + first_row + i / 2 * 8 +
-                                 2 * t) = {sums[m][i / 2][i % 2 * 2],
-                                           sums[m][i / 2][i % 2 * 2 + 1]};
+    for (int m = 0; m < kMTiles; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {  // rows g, g + 8 of both halves of the 16 cache rows
+        const int row = quarter * Layout::kRows + m * 16 + g + i % 2 * 8;
+        *reinterpret_cast<float2*>(scores + row * Layout::kScoreStride + first_row + h * 16 +
+                                   i / 2 * 8 + 2 * t) = {sums[h][m][i / 2][i % 2 * 2],
+                                                         sums[h][m][i / 2][i % 2 * 2 + 1]};
+      }
     }
   }
 }

@@ -144,13 +144,14 @@ __device__ __forceinline__ void walk_many_parts(const WideParams& wide, const Vi
   int units = 0;
 #pragma unroll 4
   for (int base = 0; base < p.seqs; base += 32) {
-    const SequenceUnits s = SequenceUnits::of(p, base + lane, kWideUnitShift);
+    const SequenceUnits s = SequenceUnits::of(p, SequenceRows::of(p, base + lane), kWideUnitShift);
     units += s.items * s.units;
   }
   units = __reduce_add_sync(0xffffffffu, units);
   const int each = (units + blocks - 1) / blocks;
-  for (ItemWalk<kWideRows> walk(p, {kWideUnitShift, each, units, false}, block); walk.is_inside();
-       walk.next()) {
+  const Shares shares{kWideUnitShift, each, units, false};
+  const WalkState begin = begin_walk(p, SequenceRows::of(p, lane), shares, block);
+  for (ItemWalk<kWideRows> walk(p, begin); walk.is_inside(); walk.next()) {
     const ItemPart part = walk.part();
     const int first_block = part.first_unit / each;
     const int parts = (part.first_unit + part.num_units - 1) / each - first_block + 1;

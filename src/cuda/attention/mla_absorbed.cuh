@@ -112,10 +112,11 @@ __device__ __forceinline__ QueryGroup make_group(const AbsorbedParams& p, int se
   group.kv_len = kv_len;
   group.num_queries = end - begin;
   group.is_tree = p.tree_mask != nullptr && group.num_queries <= ops::kMaxTreeTokens;
-  group.first_query = index / p.head_groups * p.group_tokens;
+  const int tokens_before = p.head_groups == 1 ? index : index / p.head_groups;
+  group.first_query = tokens_before * p.group_tokens;
   group.first_token = begin + group.first_query;
   group.num_tokens = min(p.group_tokens, group.num_queries - group.first_query);
-  group.first_head = index % p.head_groups * rows;
+  group.first_head = (index - tokens_before * p.head_groups) * rows;
   group.num_heads = min(p.heads - group.first_head, p.head_groups == 1 ? p.heads : rows);
   return group;
 }
@@ -137,7 +138,8 @@ __device__ __forceinline__ QueryGroup find_group(const AbsorbedParams& p, int it
 
 // The flat row of a sequence's row.
 __device__ __forceinline__ int32_t kv_row_at(const AbsorbedParams& p, int seq, int row) {
-  const int block = row / p.block_tokens;
+  const auto block =
+      static_cast<int>(static_cast<uint32_t>(row) / static_cast<uint32_t>(p.block_tokens));
   return p.block_tables[seq * p.table_stride + block] * p.block_tokens + row -
          block * p.block_tokens;
 }

@@ -3,13 +3,14 @@
 //
 // Warps have roles, so that each waits for others' results of tiles ago only:
 //   2 warps    have the copy engine fill stages with tiles of 32 rows, from one item into the next
-//   8 warps    scores of tile i + 2, weighted values of tile i: the tensor cores
-//   2 warps    softmax of tile i + 1, which waits for its own results most of the time
-// Copies are under way while the eight merge, write and load queries. Splits of a chunk are merged as they come, chunks
-// of an item through scratch. Of an item that several blocks share each unit leaves a node in scratch; the block that
-// comes last merges them, or all of them do (absorbed_combine.cuh).
+//   8 warps    add weighted values, merge and write; in bf16 they compute the scores of a later tile too
+//   4 warps    scores of f8 rows, which have to be converted
+//   2 warps    softmax, which waits for its own results most of the time
+// So copies, in f8 scores too, are under way while the eight merge and write. Splits of a chunk are merged as they
+// come, chunks of an item through scratch. Of an item that several blocks share each unit leaves a node in scratch; the
+// block that comes last merges them, or all of them do (absorbed_combine.cuh).
 //
-// Bound by memory: 1152 (656) bytes of a cache row. Grid: multiprocessors. Shared memory: 202 (182) KB.
+// Bound by memory: 1152 (656) bytes of a cache row. Grid: multiprocessors. Shared memory: 221 (196) KB.
 
 #include <type_traits>
 
@@ -29,16 +30,25 @@ namespace {
 
 constexpr int kProducerWarps = 2, kSoftmaxWarps = 2;
 constexpr int kHelpers = 32 * (kProducerWarps + kSoftmaxWarps);
-constexpr int kHelperRegisters = 72, kRegisters = 216;  // they move between whole warpgroups
-constexpr int kStreamThreads = kThreads + kHelpers;
-static_assert(kHelpers == 128);
-// Tiles whose scores are there or on their way when one's values are added.
-constexpr int kAhead = 2;
+static_assert(kHelpers == 128);  // a warpgroup: registers move between those
+
+template <bool kIsF8>
+struct Roles {
+  static constexpr bool kHasScorers = kIsF8;  // they keep the registers that they are launched with
+  static constexpr int kScorers = kHasScorers ? 128 : kThreads;
+  static constexpr int kFirstHelper = kThreads + (kHasScorers ? kScorers : 0);
+  static constexpr int kStreamThreads = kFirstHelper + kHelpers;
+  static constexpr int kRegisters = kHasScorers ? 160 : 216;  // of those that add values
+  static constexpr int kHelperRegisters = kHasScorers ? 64 : 72;
+};
 
 template <bool kIsF8>
 struct StreamLayout {
   static constexpr int kRows = kStreamRows;
-  static constexpr int kStages = kIsF8 ? 6 : 4;
+  static constexpr int kStages = kIsF8 ? 5 : 4;
+  // Tiles whose scores or weights are there, or on their way, at a time.
+  static constexpr int kAhead = kIsF8 ? 3 : 2;
+  static_assert(kAhead < kStages);
   static constexpr int kSourceRowBytes = kIsF8 ? kF8RowBytes : kDim * 2;
   static constexpr int kStageRowBytes = kIsF8 ? kF8RowBytes : kRowBytes;
   static constexpr int kStageBytes = kTileRows * kStageRowBytes;
@@ -47,9 +57,10 @@ struct StreamLayout {
 
   static constexpr int kScores = kStages * kStageBytes;         // of kAhead tiles
   static constexpr int kPair = kScores + kAhead * kScoreBytes;  // SplitTree's
-  static constexpr int kQuery = kPair;  // until a warp has its own in registers
+  // Queries, until a warp has its own in registers.
+  static constexpr int kQuery = kPair + kRows * kLatent * 4;
   static constexpr int kWeightBytes = kRows * kWeightStride * 2;
-  static constexpr int kWeights = kPair + kRows * kLatent * 4;      // of kAhead tiles
+  static constexpr int kWeights = kQuery + kRows * kRowBytes;       // of kAhead tiles
   static constexpr int kStats = kWeights + kAhead * kWeightBytes;   // of the last tiles of splits
   static constexpr int kFactors = kStats + 2 * kAhead * kRows * 8;  // of kAhead tiles
   static constexpr int kWeightScales = kFactors + kAhead * kRows * 4;  // of each stage in f8
@@ -59,9 +70,9 @@ struct StreamLayout {
   static constexpr int kScored = kEmpty + kStages * 8;
   static constexpr int kWeighed = kScored + kAhead * 8;
   static constexpr int kFlag = kWeighed + kAhead * 8;
-  static constexpr int kBytes = kFlag + 16;
+  static constexpr int kWalk = kFlag + 16;  // where the block begins
+  static constexpr int kBytes = kWalk + sizeof(WalkState);
   static_assert(kPair % 16 == 0 && kScores % 16 == 0 && kFull % 8 == 0 && kWeightScales % 16 == 0);
-  static_assert(kRows * kRowBytes <= kRows * kLatent * 4);
   static_assert(kBytes <= 227 * 1024);
 };
 
@@ -73,7 +84,7 @@ struct Turn {
 
   __device__ __forceinline__ Turn ahead(int tiles) const { return {shared, tile + tiles}; }
   __device__ __forceinline__ int stage() const { return tile % Layout::kStages; }
-  __device__ __forceinline__ int slot() const { return tile % kAhead; }
+  __device__ __forceinline__ int slot() const { return tile % Layout::kAhead; }
 
   __device__ __forceinline__ char* keys() const { return shared + stage() * Layout::kStageBytes; }
   __device__ __forceinline__ char* weight_scales() const {
@@ -88,10 +99,11 @@ struct Turn {
   __device__ __forceinline__ float* factors() const {
     return reinterpret_cast<float*>(shared + Layout::kFactors + slot() * Layout::kRows * 4);
   }
-  // Maxima and sums of the split that ends with the tile. They are read before scores of kAhead tiles on, so after
-  // twice as many they may be written again.
+  // Maxima and sums of the split that ends with the tile. They are read before the values of kAhead tiles on are added,
+  // so after twice as many they may be written again.
   __device__ __forceinline__ float2* stats() const {
-    return reinterpret_cast<float2*>(shared + Layout::kStats) + tile % (2 * kAhead) * Layout::kRows;
+    return reinterpret_cast<float2*>(shared + Layout::kStats) +
+           tile % (2 * Layout::kAhead) * Layout::kRows;
   }
 
   __device__ __forceinline__ uint32_t full() const {
@@ -107,8 +119,30 @@ struct Turn {
     return shared_address(shared + Layout::kWeighed) + slot() * 8;
   }
   __device__ __forceinline__ uint32_t stage_phase() const { return tile / Layout::kStages & 1; }
-  __device__ __forceinline__ uint32_t slot_phase() const { return tile / kAhead & 1; }
+  __device__ __forceinline__ uint32_t slot_phase() const { return tile / Layout::kAhead & 1; }
 };
+
+constexpr int kScoreBarrier = 2, kWalkBarrier = 3;  // 1 is meet()'s
+
+// Where the block begins is found by the producers, because copies are what the others wait for; the first one tells
+// the others.
+template <bool kIsF8>
+__device__ __forceinline__ ItemWalk<kStreamRows> begin_producer(const AbsorbedParams& p,
+                                                                char* shared, int warp) {
+  const WalkState begin = begin_walk(p, blockIdx.x);
+  if (warp == 0) {
+    if (threadIdx.x % 32 == 0)
+      *reinterpret_cast<WalkState*>(shared + StreamLayout<kIsF8>::kWalk) = begin;
+    __syncwarp();
+    named_barrier_arrive(kWalkBarrier, Roles<kIsF8>::kStreamThreads - 32);
+  }
+  return {p, begin};
+}
+template <bool kIsF8>
+__device__ __forceinline__ ItemWalk<kStreamRows> begin_role(const AbsorbedParams& p, char* shared) {
+  named_barrier_sync(kWalkBarrier, Roles<kIsF8>::kStreamThreads - 32);
+  return {p, *reinterpret_cast<const WalkState*>(shared + StreamLayout<kIsF8>::kWalk)};
+}
 
 // What a warp's lanes have written and read is so for whoever waits at the barrier.
 __device__ __forceinline__ void warp_arrive(uint32_t barrier) {
@@ -119,15 +153,15 @@ __device__ __forceinline__ void warp_arrive(uint32_t barrier) {
 // Two warps, half of a tile's rows each. Rows that lie side by side in the cache as in the stage are one copy: with one
 // for each row of 656 bytes the two warps were busy all the time. Rows behind the end are left as they are: weights of
 // 0 and clear_non_finite() keep them out.
-template <class Layout>
-__device__ __forceinline__ void produce(const AbsorbedParams& p, ItemWalk<kStreamRows> walk,
-                                        char* shared, int warp) {
+template <bool kIsF8>
+__device__ __forceinline__ void produce(const AbsorbedParams& p, char* shared, int warp) {
+  using Layout = StreamLayout<kIsF8>;
   constexpr int kWarpRows = kTileRows / kProducerWarps, kRowBytes = Layout::kSourceRowBytes;
   const int lane = threadIdx.x % 32, first = warp * kWarpRows;
   const bool in_runs = Layout::kStageRowBytes == kRowBytes && p.block_tokens % kWarpRows == 0;
   const int copies = in_runs ? 1 : kWarpRows;
   Turn<Layout> turn{shared};
-  for (; walk.is_inside(); walk.next()) {
+  for (auto walk = begin_producer<kIsF8>(p, shared, warp); walk.is_inside(); walk.next()) {
     const ItemPart part = walk.part();
     const auto kv_row_of = [&](int row) {
       return lane < copies && row < part.end_row ? kv_row_at(p, part.group.seq, row) : -1;
@@ -136,13 +170,13 @@ __device__ __forceinline__ void produce(const AbsorbedParams& p, ItemWalk<kStrea
     for (int row = part.begin_row; row < part.end_row; row += kTileRows, ++turn.tile) {
       const int32_t next_kv_row = kv_row_of(row + kTileRows + first + lane);
       const int bytes = max(0, min(kWarpRows, part.end_row - row - first)) * kRowBytes;
+      const char* const from = p.cache.data + int64_t{kv_row} * kRowBytes;
       barrier_wait(turn.empty(), turn.stage_phase() ^ 1);
       if (lane == 0) barrier_expect(turn.full(), bytes);
       __syncwarp();
       if (kv_row >= 0)
-        copy_row(shared_address(turn.keys()) + (first + lane) * Layout::kStageRowBytes,
-                 p.cache.data + int64_t{kv_row} * kRowBytes, in_runs ? bytes : kRowBytes,
-                 turn.full());
+        copy_row(shared_address(turn.keys()) + (first + lane) * Layout::kStageRowBytes, from,
+                 in_runs ? bytes : kRowBytes, turn.full());
       kv_row = next_kv_row;
     }
   }
@@ -150,19 +184,27 @@ __device__ __forceinline__ void produce(const AbsorbedParams& p, ItemWalk<kStrea
 
 // The two warps that make weights of scores.
 template <bool kIsF8>
-__device__ __forceinline__ void weigh(const AbsorbedParams& p, ItemWalk<kStreamRows> walk,
-                                      char* shared, int thread) {
+__device__ __forceinline__ void weigh(const AbsorbedParams& p, char* shared, int thread) {
   using Layout = StreamLayout<kIsF8>;
   constexpr int kWeighing = 32 * kSoftmaxWarps;
   RowSoftmax<kWeighing / Layout::kRows, Layout> softmax(thread);
   Turn<Layout> turn{shared};
-  for (; walk.is_inside(); walk.next()) {
+  for (auto walk = begin_role<kIsF8>(p, shared); walk.is_inside(); walk.next()) {
     const ItemPart part = walk.part();
     softmax.init(p, part.group);
 #pragma unroll 1
     for (int row = part.begin_row; row < part.end_row; row += kTileRows, ++turn.tile) {
       if (row % kSplitRows == 0) softmax.begin_split();
+      if constexpr (kIsF8) {
+        static_assert(kWeighing == 2 * kTileRows);
+        barrier_wait(turn.full(), turn.stage_phase());
+        put_weight_scales(turn.keys(), part.group.end() - row, turn.weight_scales(), thread);
+      }
       barrier_wait(turn.scored(), turn.slot_phase());
+      if (turn.tile >= Layout::kAhead) {  // whose values are added: its place is free
+        const Turn<Layout> before = turn.ahead(-Layout::kAhead);
+        barrier_wait(before.empty(), before.stage_phase());
+      }
       softmax.step(part.group, p.scale, row, turn.scores(), turn.weights(), turn.factors());
       const int end = row + kTileRows;
       if (end % kSplitRows == 0 || end >= part.end_row) {
@@ -179,68 +221,100 @@ __device__ __forceinline__ void weigh(const AbsorbedParams& p, ItemWalk<kStreamR
   }
 }
 
-// The eight warps that compute.
+// What computes scores: four warps of their own that have a quarter of the inner dimension each, or the eight that add
+// values, of which two share one.
+template <bool kIsF8>
+struct Scorer {
+  using Layout = StreamLayout<kIsF8>;
+  static constexpr int kThreads = Roles<kIsF8>::kScorers, kShares = kThreads / 128;
+  static constexpr int kHalves = kTileRows / 16 / kShares;
+
+  const AbsorbedParams& p;
+  char* const shared;
+  const int thread;
+  std::conditional_t<kIsF8, F8Queries, Queries<1>> queries{};
+
+  __device__ __forceinline__ int quarter() const { return thread / 32 / kShares; }
+
+  __device__ __forceinline__ void begin_item(const QueryGroup& group) {
+    named_barrier_sync(kScoreBarrier, kThreads);  // nobody needs the queries that lie there
+    load_queries<Layout, kThreads>(p, group, shared, thread);
+    commit_copies();
+    wait_copies<0>();
+    named_barrier_sync(kScoreBarrier, kThreads);
+    queries.init(shared + Layout::kQuery, quarter());
+  }
+  // REQUIRES: the scores that lie in the tile's place are done with.
+  __device__ __forceinline__ void score(const Turn<Layout>& turn) const {
+    const int first_row = thread / 32 % kShares * 16;
+    barrier_wait(turn.full(), turn.stage_phase());
+    if constexpr (kIsF8) {
+      score_f8_tile<Layout, kHalves>(queries, turn.keys(), turn.scores(), quarter(), first_row);
+    } else {
+      score_tile<1, Layout, kHalves>(queries, shared_address(turn.keys()), turn.scores(), quarter(),
+                                     first_row);
+    }
+    warp_arrive(turn.scored());
+  }
+};
+
+// The warps that only compute scores.
+template <bool kIsF8>
+__device__ __forceinline__ void score(const AbsorbedParams& p, char* shared, int thread) {
+  Turn<StreamLayout<kIsF8>> turn{shared};
+  Scorer<kIsF8> scorer{p, shared, thread};
+  for (auto walk = begin_role<kIsF8>(p, shared); walk.is_inside(); walk.next()) {
+    const ItemPart part = walk.part();
+    if (part.begin_row >= part.end_row) continue;
+    scorer.begin_item(part.group);
+#pragma unroll 1
+    for (int row = part.begin_row; row < part.end_row; row += kTileRows, ++turn.tile) {
+      barrier_wait(turn.weighed(), turn.slot_phase() ^ 1);
+      scorer.score(turn);
+    }
+  }
+}
+
+// The eight warps that add values.
 template <bool kIsF8>
 struct Consumer {
   using Layout = StreamLayout<kIsF8>;
+  static constexpr bool kScores = !Roles<kIsF8>::kHasScorers;
 
   const AbsorbedParams& p;
   char* const shared;
   Turn<Layout> turn{shared};
-  std::conditional_t<kIsF8, F8Queries, Queries<1>> queries{};
+  std::conditional_t<kScores, Scorer<kIsF8>, int> scorer;
 
-  // Of the tile `tiles` on, which begins with row `row` of the sequence.
-  __device__ __forceinline__ void score(const QueryGroup& group, int row, int tiles) const {
-    const Turn<Layout> of = turn.ahead(tiles);
-    barrier_wait(of.full(), of.stage_phase());
-    if constexpr (kIsF8) {
-      score_f8_tile<Layout>(queries, of.keys(), group.end() - row, of.scores(), of.weight_scales());
-    } else {
-      score_tile<1, Layout>(queries, shared_address(of.keys()), of.scores());
-    }
-    warp_arrive(of.scored());
+  // Loads queries and computes the first tiles' scores.
+  __device__ __forceinline__ void begin_item(const ItemPart& part) {
+    scorer.begin_item(part.group);
+#pragma unroll 1
+    for (int tile = 0; tile < Layout::kAhead; ++tile)
+      if (part.begin_row + tile * kTileRows < part.end_row) scorer.score(turn.ahead(tile));
   }
-  __device__ __forceinline__ void add(float (&values)[1][8][4]) const {
+
+  // Adds the tile of rows from `row` on to `values`, scaled by what the softmax says.
+  __device__ __forceinline__ void add_tile(int row, int part_end, float (&values)[1][8][4]) {
+    barrier_wait(turn.full(), turn.stage_phase());
+    barrier_wait(turn.weighed(), turn.slot_phase());
     if constexpr (kIsF8) {
       add_f8_values(turn.keys(), turn.weight_scales(), turn.weights(), turn.factors(), values);
     } else {
       add_values<1>(shared_address(turn.keys()), turn.weights(), turn.factors(), values);
     }
-  }
-
-  // Loads queries and computes the first tiles' scores.
-  __device__ __forceinline__ void begin_item(const ItemPart& part) {
-    meet();  // nobody needs what lies in the place of queries
-    load_queries<Layout>(p, part.group, shared);
-    commit_copies();
-    wait_copies<0>();
-    meet();
-    queries.init(shared + Layout::kQuery, threadIdx.x / 64);
-#pragma unroll 1
-    for (int tile = 0; tile < kAhead; ++tile) {
-      const int row = part.begin_row + tile * kTileRows;
-      if (row < part.end_row) score(part.group, row, tile);
-    }
-  }
-
-  // Adds the tile to `values`, scaled by what the softmax says, and computes the scores of a later one.
-  __device__ __forceinline__ void add_tile(const QueryGroup& group, int row, int part_end,
-                                           float (&values)[1][8][4]) {
-    barrier_wait(turn.weighed(), turn.slot_phase());
-    add(values);
     warp_arrive(turn.empty());
-    const int later = row + kAhead * kTileRows;
-    if (later < part_end) score(group, later, kAhead);
+    if constexpr (kScores)
+      if (row + Layout::kAhead * kTileRows < part_end) scorer.score(turn.ahead(Layout::kAhead));
     ++turn.tile;
   }
 
   // Rows [begin, end), if any, of an item whose rows that this block has end at part_end.
-  __device__ __forceinline__ void attend_split(const QueryGroup& group, int begin, int end,
-                                               int part_end, Node& node) {
+  __device__ __forceinline__ void attend_split(int begin, int end, int part_end, Node& node) {
     node.clear();
     if (begin >= end) return;
 #pragma unroll 1
-    for (int row = begin; row < end; row += kTileRows) add_tile(group, row, part_end, node.values);
+    for (int row = begin; row < end; row += kTileRows) add_tile(row, part_end, node.values);
     if constexpr (kIsF8) end_f8_values(node.values);
     const float2* const stats = turn.ahead(-1).stats();
     const int g = threadIdx.x % 32 / 4;
@@ -275,7 +349,7 @@ struct Consumer {
         SharedNodes::load(p, part.first_unit + leaf, node);
       } else {
         const int row = leaf << kSplitShift;
-        attend_split(part.group, row, min(row + kSplitRows, part.end_row), part.end_row, node);
+        attend_split(row, min(row + kSplitRows, part.end_row), part.end_row, node);
       }
       tree.add(node, index, ends_run, reinterpret_cast<float4*>(shared + Layout::kPair),
                SharedNodes::half_chunk(p));
@@ -301,29 +375,30 @@ struct Consumer {
     const int first = part.first_unit / shares.block_units;
     const int blocks = (part.first_unit + part.num_units - 1) / shares.block_units - first + 1;
     auto* const flag = reinterpret_cast<uint32_t*>(shared + Layout::kFlag);
-    // A block shares at most one of the items that it begins.
-    auto* const tickets = reinterpret_cast<ItemTickets*>(p.tickets) + first;
+    const ItemCounters item = ItemCounters::of(p, first);
     const bool is_together = blocks > kFewSharers;
-    const bool are_all = arrive(tickets, blocks, is_together && is_last_item, flag);
+    const bool are_all = arrive(item, blocks, is_together && is_last_item, flag);
     if (are_all && is_together)
-      combine_item<kIsF8>(p, part, shares, blocks, tickets, flag, shared + Layout::kPair);
-    leave(tickets, blocks);
+      combine_item<kIsF8>(p, part, kChunkShift - shares.row_shift, blocks, item, flag,
+                          shared + Layout::kPair);
     return are_all && !is_together;
   }
 
-  __device__ __forceinline__ void run(const Shares& shares, ItemWalk<kStreamRows> walk) {
-    for (; walk.is_inside(); walk.next()) {
+  __device__ __forceinline__ void run() {
+    for (auto walk = begin_role<kIsF8>(p, shared); walk.is_inside(); walk.next()) {
       const ItemPart part = walk.part();
-      if (part.begin_row < part.end_row) begin_item(part);
-      attend_item(part, shares, walk.is_last());
+      if constexpr (kScores)
+        if (part.begin_row < part.end_row) begin_item(part);
+      attend_item(part, walk.shares(), walk.is_last());
     }
   }
 };
 
 template <bool kIsF8>
-__global__ void __launch_bounds__(kStreamThreads, 1)
+__global__ void __launch_bounds__(Roles<kIsF8>::kStreamThreads, 1)
     stream_kernel(const __grid_constant__ AbsorbedParams p) {
   using Layout = StreamLayout<kIsF8>;
+  using Roles = Roles<kIsF8>;
   extern __shared__ __align__(128) char shared[];
   let_next_start();
   if (threadIdx.x == 0) {
@@ -334,26 +409,30 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
       barrier_init(at + Layout::kEmpty + stage * 8, kThreads / 32);
     }
 #pragma unroll
-    for (int slot = 0; slot < kAhead; ++slot) {
-      barrier_init(at + Layout::kScored + slot * 8, kThreads / 32);
+    for (int slot = 0; slot < Layout::kAhead; ++slot) {
+      barrier_init(at + Layout::kScored + slot * 8, Roles::kScorers / 32);
       barrier_init(at + Layout::kWeighed + slot * 8, kSoftmaxWarps);
     }
     barriers_are_ready();
   }
   __syncthreads();
   wait_for_previous();
-  const Shares shares = make_shares(p);
-  const ItemWalk<kStreamRows> walk(p, shares, blockIdx.x);
-  if (threadIdx.x < kThreads) {
-    take_registers<kRegisters>();
-    Consumer<kIsF8>{p, shared}.run(shares, walk);
-  } else {
-    give_registers<kHelperRegisters>();
-    const int thread = static_cast<int>(threadIdx.x) - kThreads;
-    if (thread < 32 * kProducerWarps) {
-      produce<Layout>(p, walk, shared, thread / 32);
+  const auto thread = static_cast<int>(threadIdx.x), helper = thread - Roles::kFirstHelper;
+  if (thread < kThreads) {
+    take_registers<Roles::kRegisters>();
+    if constexpr (Roles::kHasScorers) {
+      Consumer<kIsF8>{p, shared, {shared}, 0}.run();
     } else {
-      weigh<kIsF8>(p, walk, shared, thread - 32 * kProducerWarps);
+      Consumer<kIsF8>{p, shared, {shared}, {p, shared, thread}}.run();
+    }
+  } else if (helper < 0) {
+    score<kIsF8>(p, shared, thread - kThreads);
+  } else {
+    give_registers<Roles::kHelperRegisters>();
+    if (helper < 32 * kProducerWarps) {
+      produce<kIsF8>(p, shared, helper / 32);
+    } else {
+      weigh<kIsF8>(p, shared, helper - 32 * kProducerWarps);
     }
   }
 }
@@ -361,15 +440,15 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
 }  // namespace
 
 void start_stream(const AbsorbedParams& p, bool is_f8, ops::Stream& stream) {
-  const auto start = [&](auto kernel, int shared_bytes) {
-    launch(kernel,
+  const auto start = [&](auto f8) {
+    constexpr bool kIsF8 = decltype(f8)::value;
+    launch(stream_kernel<kIsF8>,
            {.grid = static_cast<unsigned>(num_multiprocessors()),
-            .block = kStreamThreads,
-            .shared_bytes = shared_bytes},
+            .block = Roles<kIsF8>::kStreamThreads,
+            .shared_bytes = StreamLayout<kIsF8>::kBytes},
            stream, p);
   };
-  is_f8 ? start(stream_kernel<true>, StreamLayout<true>::kBytes)
-        : start(stream_kernel<false>, StreamLayout<false>::kBytes);
+  is_f8 ? start(std::true_type{}) : start(std::false_type{});
 }
 
 }  // namespace fathom::cuda::absorbed
