@@ -37,6 +37,7 @@ VARIANTS = [
     *(rf"absorbed::two_chunks_kernel<{f8}>" for f8 in (YES, NO)),
     *(rf"absorbed::add_parts_kernel<{few}>" for few in (YES, NO)),
     *(rf"absorbed::wide_kernel<.*{source}>" for source in range(3)),  # RowSource
+    *(rf"decode::decode_kernel<{query}, {heads}>" for query in (YES, NO) for heads in (2, 4)),
     *(rf"top_rows_of_many_kernel<{held}>" for held in (YES, NO)),
     *(rf"batch_product_kernel<.*{dtype}.*>" for dtype in (BF16, F8, U4, I8_BLOCKS, I8_CHANNELS)),
     *(rf"zero_point_linear_kernel<{tiles}>" for tiles in (1, 4)),

@@ -64,6 +64,7 @@ small_cases=(
   ZeroPointExpertsTest.match_float64_and_do_not_depend_on_the_batch
   KernelChoiceTest.linear_of_many_outputs_matches_float64/cuda_invariant
   KernelChoiceTest.the_gate_of_a_chunk_matches_float64/cuda_invariant
+  KernelChoiceTest.few_rows_of_many_channels_match_float64_with_the_same_bits
   KernelChoiceTest.experts_of_few_tokens_match_float64
   KernelChoiceTest.experts_of_few_tokens_and_many_outputs_match_float64
   KernelChoiceTest.experts_of_few_rows_match_float64

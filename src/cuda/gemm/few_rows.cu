@@ -24,8 +24,7 @@
 // Grid: all multiprocessors, whose blocks wait for each other's sums and h. Shared memory: stages of 40 KB, of which 32
 // are weights.
 
-namespace fathom::cuda {
-namespace few_rows {
+namespace fathom::cuda::few_rows {
 
 // One thread.
 struct WeightsLoader {
@@ -235,7 +234,9 @@ CUtensorMap down_map(const void* weights, int64_t rows) {
                      .box = {kChannels, kOutputs, kSteps, 1, 1}});
 }
 
-}  // namespace few_rows
+}  // namespace fathom::cuda::few_rows
+
+namespace fathom::cuda {
 
 bool takes_few_rows(Stored weight, int64_t inter, int64_t hidden_size) {
   constexpr int64_t kInter = few_rows::kSteps * few_rows::kChannels;
