@@ -2,7 +2,7 @@
 // What the parts of the kernel of few_rows.h share: its parameters, shared memory, and how work is dealt out.
 //
 //   for_each_part(p, [&](const Part& part) { ... });      // of gate and up, in each role
-//   FewRowsRing ring{shared};  ... ring.full() ...;  ring.advance();
+//   Ring ring{shared};  ... ring.full() ...;  ring.advance();
 //
 // Internal to few_rows.cu.
 

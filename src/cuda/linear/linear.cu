@@ -187,8 +187,10 @@ void head_linear(const ops::HeadLinearArgs& args, ops::Stream& stream) {
   run_product(stored, params, stream);
 }
 
+namespace {
+
 // Of two matrices both or, where one alone is held, each by itself: what is held does not depend on the other one.
-static bool run_held(Stored weight, const ProductParams& params, ops::Stream& stream) {
+bool run_held(Stored weight, const ProductParams& params, ops::Stream& stream) {
   if (params.tokens > kMaxStreamedTokens || stream.backend().batch_invariant) return false;
   const bool a = is_held(weight, params, params.a);
   const bool b = params.b.rows > 0 && is_held(weight, params, params.b);
@@ -205,6 +207,8 @@ static bool run_held(Stored weight, const ProductParams& params, ops::Stream& st
   run_held_product(params, stream);
   return true;
 }
+
+}  // namespace
 
 void run_product(Stored weight, const ProductParams& all, ops::Stream& stream) {
   ProductParams params = all;
