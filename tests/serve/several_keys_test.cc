@@ -102,13 +102,13 @@ TEST(SeveralKeys, grammars_of_one_hold_up_nobody_else) {
 
 // Grammars of one body are compiled in turns with others', so bob has his long before alice has all of hers.
 TEST(SeveralKeys, a_body_of_many_grammars_holds_up_nobody_else_s) {
-  constexpr int kNumGrammars = 10;
+  constexpr int kNumGrammars = 20;
   SimServer server({.keys = {"alice", "bob"}});
   json::Value body = {{"text", json::Value::array()}, {"sampling_params", json::Value::array()}};
   for (int i = 0; i < kNumGrammars; ++i) {
     json::Value schema = costly_schema(i);
-    schema["dependentRequired"].erase("p0");  // few enough are left to be accepted
-    for (int k = 8; k < 60; ++k) schema["dependentRequired"].erase("p" + std::to_string(k));
+    schema["dependentRequired"].erase("p0");  // the rest is accepted: 0.1 s under a sanitizer
+    for (int k = 5; k < 60; ++k) schema["dependentRequired"].erase("p" + std::to_string(k));
     body["text"].push_back("Hello");
     body["sampling_params"].push_back({{"max_new_tokens", 1}, {"json_schema", json::dump(schema)}});
   }
