@@ -239,17 +239,20 @@ ExpertChoice choose(const Call& call, const ops::Stream& stream) {
   return {.kernel = is_wide ? ExpertKernel::kWide : ExpertKernel::kNarrow};
 }
 
+FewTokensSizes few_sizes_of(const Call& call) {
+  const Sizes s = sizes_of(call);
+  return {.weight = s.weight,
+          .tokens = call.experts.x.dim(0),
+          .hidden_size = s.hidden_size,
+          .inter = s.inter,
+          .experts = s.experts,
+          .routed = s.routed,
+          .shared = s.shared};
+}
+
 // Whether the kernels of few tokens take it (few_tokens.h).
 bool takes_few(const Call& call, const ops::Stream& stream) {
-  const Sizes s = sizes_of(call);
-  return !stream.backend().batch_invariant &&
-         takes_few_tokens({.weight = s.weight,
-                           .tokens = call.experts.x.dim(0),
-                           .hidden_size = s.hidden_size,
-                           .inter = s.inter,
-                           .experts = s.experts,
-                           .routed = s.routed,
-                           .shared = s.shared}) &&
+  return !stream.backend().batch_invariant && takes_few_tokens(few_sizes_of(call)) &&
          rows_are_aligned(call);
 }
 
@@ -286,15 +289,8 @@ void run_few(const Call& call, ops::Stream& stream) {
 
 // Whether the kernels of few tokens of bf16 take it (few_tokens_bf16.h), which changes no bits.
 bool takes_few_bf16(const Call& call, const ops::Stream& stream) {
-  const Sizes s = sizes_of(call);
-  return s.weight == Stored::kBf16 && tuned_choice(call, stream).kernel == ExpertKernel::kDefault &&
-         takes_few_tokens_bf16({.tokens = call.experts.x.dim(0),
-                                .hidden_size = s.hidden_size,
-                                .inter = s.inter,
-                                .experts = s.experts,
-                                .routed = s.routed,
-                                .shared = s.shared}) &&
-         rows_are_aligned(call);
+  return takes_few_tokens_bf16(few_sizes_of(call)) &&
+         tuned_choice(call, stream).kernel == ExpertKernel::kDefault && rows_are_aligned(call);
 }
 
 void run_few_bf16(const Call& call, ops::Stream& stream) {

@@ -151,11 +151,11 @@ CUtensorMap tile_map(const void* weights, int64_t rows, int64_t matrices, int64_
 
 }  // namespace
 
-bool takes_few_tokens_bf16(const FewTokensBf16Sizes& s) {
+bool takes_few_tokens_bf16(const FewTokensSizes& s) {
   constexpr int64_t kLineChannels = kLineBytes / static_cast<int64_t>(sizeof(Bf16));
   constexpr int64_t kFewestTokens = 2;  // one takes as long as by pairs
   const int64_t lines = s.inter / kLineChannels;
-  return s.tokens >= kFewestTokens && s.tokens <= kStreamTokens &&
+  return s.weight == Stored::kBf16 && s.tokens >= kFewestTokens && s.tokens <= kStreamTokens &&
          s.hidden_size == kStreamWarps * kLines * kLineChannels && s.inter % kLineChannels == 0 &&
          lines >= kStreamWarps && lines <= kStreamWarps * kStreamDownLines &&
          s.experts <= kStreamExperts && s.routed <= kStreamRouted && s.shared <= kStreamShared;

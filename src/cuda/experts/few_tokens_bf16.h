@@ -11,17 +11,13 @@
 
 #include <cstdint>
 
-#include "cuda/experts/experts.h"
+#include "cuda/experts/few_tokens.h"
 #include "ops/stream.h"
 #include "tensor/dtype.h"
 
 namespace fathom::cuda {
 
-struct FewTokensBf16Sizes {
-  int64_t tokens = 0, hidden_size = 0, inter = 0;
-  int64_t experts = 0, routed = 0, shared = 0;  // here; pairs of a token
-};
-bool takes_few_tokens_bf16(const FewTokensBf16Sizes& sizes);
+bool takes_few_tokens_bf16(const FewTokensSizes& sizes);
 
 struct FewTokensBf16Args {
   const tensor::Bf16* x = nullptr;  // [tokens, hidden_size]
