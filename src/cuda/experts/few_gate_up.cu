@@ -383,12 +383,12 @@ bool takes_few_tokens(const FewTokensSizes& s) {
          s.routed + s.shared <= kFewMostPairs / kFewColumns;
 }
 
-// One token has few experts: eight blocks divide the channels, two on a multiprocessor, as clusters of eight find no
-// room otherwise.
 void few_tokens_gate_up(const FewTokensArgs& args, const FewTokensHidden& h, ops::Stream& stream) {
   if (args.tokens == 0) return;
   const int tokens = static_cast<int>(args.tokens);
   const int64_t steps = args.hidden_size / kScaleBlock;
+  // Few tokens have few experts, so more blocks divide the channels; eight are two on a multiprocessor, as clusters of
+  // eight find no room otherwise.
   GateUpParams p{.x = tensor_map({.data = args.x,
                                   .sizes = {kScaleBlock, tokens, steps, 1, 1},
                                   .strides = {args.x_stride, kScaleBlock, kScaleBlock, kScaleBlock},
