@@ -138,9 +138,9 @@ __device__ __forceinline__ ItemWalk<kStreamRows> begin_producer(const AbsorbedPa
   }
   return {p, begin};
 }
+// The others', which wait for it in one place of the kernel: synccheck takes warps that wait in several for apart.
 template <bool kIsF8>
 __device__ __forceinline__ ItemWalk<kStreamRows> begin_role(const AbsorbedParams& p, char* shared) {
-  named_barrier_sync(kWalkBarrier, Roles<kIsF8>::kStreamThreads - 32);
   return {p, *reinterpret_cast<const WalkState*>(shared + StreamLayout<kIsF8>::kWalk)};
 }
 
@@ -418,6 +418,8 @@ __global__ void __launch_bounds__(Roles<kIsF8>::kStreamThreads, 1)
   __syncthreads();
   wait_for_previous();
   const auto thread = static_cast<int>(threadIdx.x), helper = thread - Roles::kFirstHelper;
+  const bool is_producer = helper >= 0 && helper < 32 * kProducerWarps;
+  if (!is_producer) named_barrier_sync(kWalkBarrier, Roles::kStreamThreads - 32);
   if (thread < kThreads) {
     take_registers<Roles::kRegisters>();
     if constexpr (Roles::kHasScorers) {
@@ -429,7 +431,7 @@ __global__ void __launch_bounds__(Roles<kIsF8>::kStreamThreads, 1)
     score<kIsF8>(p, shared, thread - kThreads);
   } else {
     give_registers<Roles::kHelperRegisters>();
-    if (helper < 32 * kProducerWarps) {
+    if (is_producer) {
       produce<kIsF8>(p, shared, helper / 32);
     } else {
       weigh<kIsF8>(p, shared, helper - 32 * kProducerWarps);
