@@ -337,8 +337,8 @@ struct NormRows {
 TEST_P(GpuCollectives, norms_what_it_adds_to_the_bits_of_both_operators) {
   const auto group = make();
   on_ranks([&](int rank, ops::Stream& stream) {
-    for (const int64_t dim : {int64_t{128}, int64_t{2048}, int64_t{7168}}) {
-      for (const int64_t rows : {int64_t{1}, int64_t{8}, int64_t{128}, int64_t{129}}) {
+    for (const int64_t dim : {128, 2048, 5120, 7168}) {
+      for (const int64_t rows : {1, 8, 18, 19, 128, 129}) {
         NormRows apart(stream, rows, dim), fused(stream, rows, dim);
         apart.fill(rank);
         fused.fill(rank);

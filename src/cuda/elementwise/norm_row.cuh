@@ -74,14 +74,12 @@ __device__ __forceinline__ Vector normed(Vector v, const Vector& weight, float f
 template <bool kWhole>
 class NormRow {
  public:
-  // threads: of the block, those that share the row.
+  // threads: those that share the row, of the block where nothing else is said; thread: of them.
   __device__ __forceinline__ explicit NormRow(const NormParams& p, int64_t row = blockIdx.x,
-                                              int threads = blockDim.x)
-      : p_(p), row_(row), threads_(threads) {}
+                                              int threads = blockDim.x, int thread = threadIdx.x)
+      : p_(p), row_(row), threads_(threads), thread_(thread) {}
 
-  __device__ __forceinline__ int begin(int i) const {
-    return (i * threads_ + static_cast<int>(threadIdx.x)) * kVector;
-  }
+  __device__ __forceinline__ int begin(int i) const { return (i * threads_ + thread_) * kVector; }
   template <class Weight>
   __device__ __forceinline__ Words<Weight> load_weight(int i) const {
     return load_words(static_cast<const Weight*>(p_.weight), begin(i), end(i), aligned());
@@ -139,7 +137,7 @@ class NormRow {
 
   const NormParams& p_;
   const int64_t row_;
-  const int threads_;
+  const int threads_, thread_;
 };
 
 __device__ __forceinline__ float sum_of_squares(const Vector& v) {
