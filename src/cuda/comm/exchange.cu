@@ -2,7 +2,8 @@
 // others need straight to them, and adds what came in a tree (sum.cuh). Bound by NVLink's latency up to some 64 KB,
 // then by its rate.
 // Grid: up to kMaxBlocks blocks, which take chunks of packets in turn; a thread has kThreadPackets of a chunk. A block
-// sends its next chunk before it waits for this one, so that the wire is busy while it waits.
+// sends two chunks before it waits for the first one: behind a chunk it waits until all that it sent has arrived
+// (__threadfence()), and the wire would be empty until it sends the next one.
 
 #include <algorithm>
 
@@ -167,17 +168,23 @@ __global__ void __launch_bounds__(kThreads) exchange_chunks(const __grid_constan
   wait_for_previous();
   uint32_t turn = p.what.mailbox.turns[blockIdx.x];
   __syncthreads();  // all have read it before one counts on
-  Chunk<kForm>(p, blockIdx.x, turn).send();
+  const auto send = [&](int64_t number, uint32_t in_turn) {
+    if (number < p.num_chunks) Chunk<kForm>(p, number, in_turn).send();
+  };
+  send(blockIdx.x, turn);
+  send(blockIdx.x + gridDim.x, turn + 1);
   for (int64_t number = blockIdx.x; number < p.num_chunks; number += gridDim.x, ++turn) {
-    if (number + gridDim.x < p.num_chunks) Chunk<kForm>(p, number + gridDim.x, turn + 1).send();
     const Chunk<kForm> chunk(p, number, turn);
     if constexpr (kForm == Exchange::kGather)
       chunk.gather();
     else
       chunk.template sum<T, kRanks>();
     if constexpr (kForm != Exchange::kAllReduce) chunk.take_tokens();
+    const int64_t next = number + int64_t{2} * gridDim.x;
+    if (next >= p.num_chunks) continue;
     __threadfence();  // the places are empty before a peer is told so by what is sent next
     __syncthreads();
+    send(next, turn + 2);
   }
   if (threadIdx.x == 0) p.what.mailbox.turns[blockIdx.x] = turn;
 }

@@ -12,10 +12,10 @@
 // A block of a kernel talks to the blocks of the same number in the kernels of its peers, and has places of its own:
 // kSlots slots that it takes in turn. The number of turns lies on the device and counts on when a graph is replayed.
 //
-// Why a slot is free again: in turn t + 1 a block gets something from each peer, which sends it after all of its
-// threads have read what came in turn t - 1 (a sender is at most one turn ahead of what it has read). So in turn t + 2
-// the places of turn t - 2 may be written, which are those of t + 2 with kSlots = 4. This needs each turn to bring
-// something from every peer: where a peer may have no data a token comes (`tokens`).
+// Why a slot is free again: a block sends for turn t + 2 at the earliest when all of its threads have what came in turn
+// t, or a kernel later. What a peer sent for turn t it sent when it had read what came in turn t - 2. So for turn t + 2
+// the places of turn t - 2 may be written, which are its own with kSlots = 4. This needs each turn to bring something
+// from every peer: where a peer may have no data a token comes (`tokens`).
 //
 // A peer that does not come for deadline_ns is written down in `lost` once, and from then on nobody waits: what is
 // computed is worthless, and the host ends the service with the name (PeerRanks::failure()).
