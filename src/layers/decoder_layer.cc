@@ -62,18 +62,28 @@ void DecoderLayer::choose_experts(const tensor::Tensor& x, const tensor::Tensor&
   if (const Moe* moe = std::get_if<Moe>(&mlp_)) moe->choose(x, kv_rows, to, stream);
 }
 
+void DecoderLayer::choose_own(const RowShares& shares, const LayerStep& step) const {
+  const RoutedRows& routed = step.buffers.routed;
+  if (step.batch.num_tokens() == 0 || !is_moe()) return;
+  if (!shares.are_shared())
+    return choose_experts(step.buffers.normed, step.batch.kv_rows, routed, step.stream);
+  choose_experts(shares.own(step.buffers.normed), shares.own(step.batch.kv_rows),
+                 routed.rows(shares.begin(), shares.end()), step.stream);
+  step.rank.tp->all_gather_rows(routed.ids, shares.starts, step.stream);
+  step.rank.tp->all_gather_rows(routed.weights, shares.starts, step.stream);
+}
+
 // The gate reads rows as they are, the experts of an FP8 model quantised ones: there each lane chooses the experts of
 // its own tokens, and only what the experts read is gathered, a third of the bytes. Otherwise all rows are here, and
 // choosing for all of them is quicker than gathering what was chosen.
-NormedRows DecoderLayer::gather_lanes(const LayerStep& step) const {
+NormedRows DecoderLayer::gather_lanes(const RowShares& shares, const LayerStep& step) const {
   const MlpRows& rows = step.buffers.all_lanes;
   comm::Communicator& lanes = *step.rank.dp;
   const std::vector<int64_t>& starts = step.batch.lane_starts;
   NormedRows all{.values = rows.normed, .quantised = {}};
   if (quantises_rows_) all = {.values = {}, .quantised = rows.normed_f8};
   if (lanes.size() == 1 || quantises_rows_) {
-    if (step.batch.num_tokens() > 0)
-      choose_experts(step.buffers.normed, step.batch.kv_rows, step.buffers.routed, step.stream);
+    choose_own(shares, step);
     if (lanes.size() == 1) return all;
     if (is_moe()) {
       lanes.all_gather_rows(rows.routed.ids, starts, step.stream);
@@ -92,7 +102,7 @@ NormedRows DecoderLayer::gather_lanes(const LayerStep& step) const {
 // A lane without tokens computes its part of what the others bring.
 void DecoderLayer::forward(ResidualStream& residual_stream, const LayerStep& step) const {
   if (step.batch.num_tokens() > 0) attend(residual_stream, step);
-  const NormedRows all = gather_lanes(step);
+  const NormedRows all = gather_lanes(residual_stream.shares(), step);
   const tensor::Tensor& out = step.buffers.all_lanes.branch;
   std::visit([&](const auto& mlp) { mlp.forward(all, step, out); }, mlp_);
   step.rank.dp->reduce_scatter_rows(out, step.batch.lane_starts, step.stream);

@@ -25,14 +25,18 @@ class DecoderLayer {
   // Only the rows of the cache that forward() writes: neither attention nor experts.
   void append_rows(ResidualStream& residual_stream, const LayerStep& step) const;
   void finish_loading(ops::Stream& stream) { attention_->finish_loading(stream); }
+  // Whether the ranks may share the rows of a step (row_shares.h): nobody reads all of them but quantised.
+  bool can_share_rows() const { return quantises_rows_ && !attention_->reads_values(); }
 
  private:
   // What attention reads.
   NormedRows normalise_input(ResidualStream& residual_stream, const LayerStep& step) const;
   // Attention, then what this lane's tokens bring to the FFN or MoE.
   void attend(ResidualStream& residual_stream, const LayerStep& step) const;
+  // The experts of this lane's tokens.
+  void choose_own(const RowShares& shares, const LayerStep& step) const;
   // The rows of all lanes, where they are, with the experts that their tokens go to.
-  NormedRows gather_lanes(const LayerStep& step) const;
+  NormedRows gather_lanes(const RowShares& shares, const LayerStep& step) const;
   void choose_experts(const tensor::Tensor& x, const tensor::Tensor& kv_rows, const RoutedRows& to,
                       ops::Stream& stream) const;
   bool is_moe() const { return std::holds_alternative<Moe>(mlp_); }

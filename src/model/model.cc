@@ -289,7 +289,12 @@ Tensor Model::forward(const ForwardBatch& batch, const KvStorage& kv, Workspace&
   const bool has_tokens = batch.num_tokens() > 0;
   if (has_tokens) compute_rope_table(batch, buffers, stream);
   const layers::AttentionPlan plan = plan_attention(batch, buffers, kv, stream);
-  layers::ResidualStream residual_stream(buffers.residual, buffers.branch);
+  // A tap reads the residual stream of all rows, and operators need the most scratch for all of them.
+  const bool shares_rows =
+      tap == nullptr && !stream.is_measuring() && network_->layers.front().can_share_rows();
+  layers::ResidualStream residual_stream(
+      buffers.residual, buffers.branch,
+      shares_rows ? layers::RowShares::of(batch.num_tokens(), *rank_.tp) : layers::RowShares());
   if (has_tokens) embed(batch.token_ids, buffers.residual, stream);
   if (tap != nullptr) tap->on_layer(0, buffers.residual, Tensor(), stream);
   for (int layer_idx = 0; layer_idx < config_.num_hidden_layers; ++layer_idx) {

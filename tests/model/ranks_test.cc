@@ -10,6 +10,7 @@
 
 #include "base/startup_error.h"
 #include "comm/thread_ranks.h"
+#include "layers/row_shares.h"
 #include "model/network.h"
 #include "tests/comm/place.h"
 #include "tests/model/backends.h"
@@ -292,6 +293,70 @@ TEST(DemoRanks, as_threads_give_the_logits_and_tokens_of_one) {
         EXPECT_EQ(answer.logits, answers[0].logits);
       }
     }
+}
+
+// A member of a group that counts how often its rows are summed for one rank each.
+class CountingMember : public comm::Communicator {
+ public:
+  explicit CountingMember(Communicator& member) : member_(member) {}
+  int rank() const override { return member_.rank(); }
+  int size() const override { return member_.size(); }
+  void all_reduce(const Tensor& t, ops::Stream& stream) override { member_.all_reduce(t, stream); }
+  void all_gather(const Tensor& whole, int axis, ops::Stream& stream) override {
+    member_.all_gather(whole, axis, stream);
+  }
+  void all_gather_rows(const Tensor& whole, std::span<const int64_t> starts,
+                       ops::Stream& stream) override {
+    member_.all_gather_rows(whole, starts, stream);
+  }
+  void reduce_scatter_rows(const Tensor& whole, std::span<const int64_t> starts,
+                           ops::Stream& stream) override {
+    ++num_shared_sums;
+    member_.reduce_scatter_rows(whole, starts, stream);
+  }
+  void barrier() override { member_.barrier(); }
+
+  int num_shared_sums = 0;
+
+ private:
+  Communicator& member_;
+};
+
+// A prompt and the token behind it, with all rows on every rank where a tap reads them.
+std::vector<SliceOutput> prompt_and_token(const LoadedModel& loaded, int64_t tokens,
+                                          LayerTap* tap) {
+  StepHarness harness(loaded, {.max_batch_tokens = tokens, .num_blocks = 24});
+  Slice slice{.sequence = harness.add_sequence()};
+  for (int64_t i = 0; i < tokens; ++i) slice.tokens.push_back(static_cast<int32_t>(100 + i % 97));
+  std::vector<SliceOutput> outputs = {harness.step({slice}, tap)[0]};
+  slice.tokens = {7};
+  outputs.push_back(harness.step({slice})[0]);
+  return outputs;
+}
+
+// In FP8, where what is gathered is quantised; with rows that do not divide evenly.
+TEST(DemoRanks, share_the_rows_of_a_large_step_to_the_bits_of_all_rows) {
+  if (kIsSanitized) GTEST_SKIP() << "the reference's operators need minutes under a sanitizer";
+  constexpr int64_t kRows = layers::RowShares::kLeastRows + 3;
+  constexpr int kSize = 2;
+  comm::ThreadRanks tp("tp", kSize);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kSize; ++i)
+    threads.emplace_back([&, i] {
+      CountingMember member(tp.of(i));
+      const LoadedModel loaded(kSplitModel, {}, cpu::reference_backend(), "", {.tp = &member});
+      const int sums = 2 * loaded.model().config().num_hidden_layers;
+      const std::vector<SliceOutput> shared = prompt_and_token(loaded, kRows, nullptr);
+      EXPECT_EQ(member.num_shared_sums, sums);
+      LastTokenTap tap;
+      const std::vector<SliceOutput> whole = prompt_and_token(loaded, kRows, &tap);
+      EXPECT_EQ(member.num_shared_sums, sums);
+      for (size_t step = 0; step < whole.size(); ++step) {
+        EXPECT_EQ(shared[step].hidden, whole[step].hidden) << "step " << step;
+        EXPECT_EQ(shared[step].logits, whole[step].logits) << "step " << step;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace
