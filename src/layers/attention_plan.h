@@ -24,6 +24,14 @@ struct TokenRange {
   int64_t size() const { return end - begin; }
 };
 
+// Tokens that attend by lists of rows.
+struct ListedTokens {
+  TokenRange tokens;
+  // Of a prompt whose lists are of a copy of its rows (IndexBuffers::copy): its sequence, and how many they are.
+  // 0 = lists are of the cache.
+  int64_t sequence_idx = 0, num_copied = 0;
+};
+
 struct AttentionPlan {
   tensor::Tensor absorbed;  // for ops::mla_absorbed; null = none
   // The segments of each call, at most one of a sequence and chunk_rows rows together. A sequence's rows are
@@ -31,7 +39,7 @@ struct AttentionPlan {
   std::vector<std::vector<ops::ExpandedSegment>> expanded_calls;
   // With topk, all others: the absorbed ones and, of an expanded sequence, those behind its first topk rows, where each
   // sees more rows than are kept.
-  std::vector<TokenRange> listed;
+  std::vector<ListedTokens> listed;
 };
 
 struct AttentionPlanConfig {
@@ -40,6 +48,8 @@ struct AttentionPlanConfig {
   tensor::Tensor plan_buffer;  // u8[bytes] of ops::mla_plan; null = the backend has no plan
   int64_t max_rows = 0;        // that a block table has room for
   int64_t topk = 0;            // rows that an indexer keeps; 0 = there is none
+  int64_t copy_rows =
+      0;  // of a sequence that there is room to copy; 0 = all lists are of the cache
 };
 
 AttentionPlan plan_attention(const ForwardBatch& batch, const AttentionPlanConfig& config,

@@ -1,10 +1,34 @@
 #include "layers/dsa.h"
 
 #include "ops/index.h"
+#include "ops/kv_cache.h"
 
 namespace fathom::layers {
 
+using tensor::DType;
 using tensor::Tensor;
+
+namespace {
+
+// A prompt's rows of the cache in the type of activations, as a cache of their own.
+ops::KvCache copy_of_rows(const ListedTokens& listed, const LayerStep& step) {
+  const ops::KvFormat& cached = step.cache.format;
+  const Tensor rows = step.buffers.index.copy.slice(0, 0, listed.num_copied);
+  const ops::ExpandedSegment all{.sequence_idx = listed.sequence_idx,
+                                 .num_rows = listed.num_copied};
+  ops::kv_gather({.cache = step.cache,
+                  .block_tables = step.batch.block_tables,
+                  .segments = {&all, 1},
+                  .latent = rows.slice(1, 0, cached.latent_dim),
+                  .k_rope = rows.slice(1, cached.latent_dim, cached.dim())},
+                 step.stream);
+  const ops::KvFormat format = ops::KvFormat::of(rows.dtype(), cached.latent_dim, cached.rope_dim);
+  return {
+      .rows = Tensor::contiguous(rows.data(), DType::kU8, {listed.num_copied, 1, format.row_bytes}),
+      .format = format};
+}
+
+}  // namespace
 
 Dsa::Dsa(const std::string& prefix, const config::ModelConfig& config, WeightBuilder& builder)
     : mla_(prefix, config, builder,
@@ -15,9 +39,9 @@ void Dsa::forward(const NormedRows& x, const LayerStep& step, const Tensor& out)
   const bool has_absorbed = mla_.make_queries(x.input(), indexer_.query_product(step), step);
   indexer_.append_and_choose(x.values, step);
   // Before the expanded form, which takes the memory of lists and absorbed queries.
-  for (const TokenRange& range : step.plan.listed) {
-    if (!has_absorbed) mla_.absorb(range, step);
-    attend_listed(range, step);
+  for (const ListedTokens& listed : step.plan.listed) {
+    if (!has_absorbed) mla_.absorb(listed.tokens, step);
+    attend_listed(listed, step);
   }
   mla_.attend_expanded(step);
   mla_.project_out(step, out);
@@ -28,12 +52,13 @@ void Dsa::append_rows(const NormedRows& x, const LayerStep& step) const {
   indexer_.append(x.input(), step);
 }
 
-void Dsa::attend_listed(const TokenRange& range, const LayerStep& step) const {
+void Dsa::attend_listed(const ListedTokens& listed, const LayerStep& step) const {
+  const TokenRange& range = listed.tokens;
   const IndexBuffers& buffers = step.buffers.index;
   const AbsorbedTokens tokens = mla_.absorbed(range, step);
   ops::mla_sparse({.q_latent = tokens.q_latent,
                    .q_rope = tokens.q_rope,
-                   .cache = step.cache,
+                   .cache = listed.num_copied > 0 ? copy_of_rows(listed, step) : step.cache,
                    .rows = buffers.rows.slice(0, range.begin, range.end),
                    .counts = buffers.counts.slice(0, range.begin, range.end),
                    .scale = mla_.softmax_scale(),

@@ -5,7 +5,7 @@
 // A token that sees at most topk rows attends to all of them, the others to topk. Prompts take Mla's expanded form for
 // the tokens of the first kind; all other tokens go by lists of rows (ops::mla_sparse), which hold all rows where a
 // token sees few. So which of the two a prompt's token takes depends on its own position, not on where the prompt is
-// cut (AttentionPlan).
+// cut (AttentionPlan). A prompt's lists may be of a copy of its rows in the type of activations, which changes no bit.
 
 #include <string>
 
@@ -27,7 +27,7 @@ class Dsa : public Attention {
   bool reads_values() const override { return true; }
 
  private:
-  void attend_listed(const TokenRange& range, const LayerStep& step) const;
+  void attend_listed(const ListedTokens& listed, const LayerStep& step) const;
 
   Mla mla_;
   Indexer indexer_;

@@ -77,17 +77,19 @@ std::optional<ops::LinearPairArgs::Product> Indexer::query_product(const LayerSt
 void Indexer::append_and_choose(const Tensor& x, const LayerStep& step) const {
   has_to_choose(step) ? append_keys_and_queries(x, step)
                       : ops::index_append(keys_of(step), step.stream);
-  for (const TokenRange& range : step.plan.listed)
-    is_shared(range, step) ? choose_together(range, step) : choose_range(range, step);
+  for (const ListedTokens& listed : step.plan.listed)
+    is_shared(listed.tokens, step) ? choose_together(listed, step)
+                                   : choose_range(listed.tokens, listed.num_copied > 0, step);
 }
 
-void Indexer::choose_together(const TokenRange& range, const LayerStep& step) const {
+void Indexer::choose_together(const ListedTokens& listed, const LayerStep& step) const {
+  const TokenRange& range = listed.tokens;
   comm::Communicator& tp = *step.rank.tp;
   std::vector<int64_t> starts;
   for (int64_t rank = 0; rank <= tp.size(); ++rank)
     starts.push_back(range.size() * rank / tp.size());
   const auto mine = starts.begin() + tp.rank();
-  choose_range({range.begin + mine[0], range.begin + mine[1]}, step);
+  choose_range({range.begin + mine[0], range.begin + mine[1]}, listed.num_copied > 0, step);
   for (const Tensor& chosen : {step.buffers.index.rows, step.buffers.index.counts})
     tp.all_gather_rows(chosen.slice(0, range.begin, range.end), starts, step.stream);
 }
@@ -109,7 +111,7 @@ void Indexer::append_keys_and_queries(const Tensor& x, const LayerStep& step) co
   ops::index_query(queries, step.stream);
 }
 
-void Indexer::choose_range(const TokenRange& range, const LayerStep& step) const {
+void Indexer::choose_range(const TokenRange& range, bool of_sequence, const LayerStep& step) const {
   const IndexBuffers& buffers = step.buffers.index;
   const int64_t rows = max_rows(step);
   const bool scores_count = has_to_choose(step);
@@ -131,6 +133,7 @@ void Indexer::choose_range(const TokenRange& range, const LayerStep& step) const
     ops::top_rows({.scores = scores,
                    .queries = queries,
                    .block_tokens = step.index_cache.block_tokens(),
+                   .of_sequence = of_sequence,
                    .rows = buffers.rows,
                    .counts = buffers.counts},
                   step.stream);

@@ -37,8 +37,9 @@ class Indexer {
   // Keys into the cache, and queries.
   void append_keys_and_queries(const tensor::Tensor& x, const LayerStep& step) const;
   // The ranks of tensor parallelism, each for its part of the tokens.
-  void choose_together(const TokenRange& range, const LayerStep& step) const;
-  void choose_range(const TokenRange& range, const LayerStep& step) const;
+  void choose_together(const ListedTokens& listed, const LayerStep& step) const;
+  // of_sequence: lists of rows of the sequence, as ops::TopRowsArgs has it.
+  void choose_range(const TokenRange& range, bool of_sequence, const LayerStep& step) const;
 
   int64_t n_heads_, head_dim_;
   FusedOps fused_;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "ops/index.h"
 #include "ops/mla.h"
 #include "tensor/scale_block.h"
 
@@ -23,12 +24,29 @@ ops::Activation carve_f8(Arena& arena, int64_t rows, int64_t dim) {
 // Scores of the indexer at once: more tokens take turns.
 constexpr int64_t kScoreBytes = int64_t{64} << 20;
 
+// Whether lists of prompts are read from a copy of rows: those of FP8 where products take them in bf16, one by one in
+// each token's list, and hold attention up.
+bool copies_rows(const StepBufferSizes& sizes) {
+  return sizes.cache == DType::kF8E4M3 && sizes.backend->act == DType::kBf16 &&
+         !sizes.backend->batch_invariant && sizes.heads() > ops::kFewSparseHeads;
+}
+
+// In the memory of what lies from `begin` on to the arena's end, which is done with when attention begins.
+Tensor copy_over(const Arena& arena, int64_t begin, const Tensor& first,
+                 const StepBufferSizes& sizes) {
+  const DType act = sizes.backend->act;
+  const int64_t dim = sizes.config->kv_dim();
+  const int64_t rows = (arena.mark() - begin) / (dim * tensor::dtype_bytes(act));
+  return Tensor::contiguous(first.data(), act, {std::min(rows, sizes.max_rows), dim});
+}
+
 IndexBuffers carve_index(Arena& arena, const StepBufferSizes& sizes) {
   IndexBuffers index;
   if (!sizes.index) return index;
   const config::IndexConfig& config = *sizes.config->index_config;
   const int64_t tokens = sizes.max_batch_tokens, heads = config.n_heads, dim = config.head_dim;
   FATHOM_CHECK(sizes.max_rows > 0, "max_rows " << sizes.max_rows);
+  const int64_t begin = arena.mark();
   index.q = arena.allocate(sizes.backend->act, {tokens, heads, dim});
   if (sizes.index->has_scale()) index.q_f8 = arena.allocate(DType::kF8E4M3, {tokens, heads, dim});
   index.weights = arena.allocate(DType::kF32, {tokens, heads});
@@ -37,6 +55,7 @@ IndexBuffers carve_index(Arena& arena, const StepBufferSizes& sizes) {
         std::clamp<int64_t>(kScoreBytes / int64_t{sizeof(float)} / sizes.max_rows, 1, tokens);
     index.scores = arena.allocate(DType::kF32, {at_once * sizes.max_rows});
   }
+  if (copies_rows(sizes)) index.copy = copy_over(arena, begin, index.q, sizes);
   index.rows =
       arena.allocate(DType::kI32, {tokens, std::min<int64_t>(config.topk, sizes.max_rows)});
   index.counts = arena.allocate(DType::kI32, {tokens});

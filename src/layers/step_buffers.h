@@ -51,12 +51,16 @@ struct IndexBuffers {
   tensor::Tensor weights;  // f32[tokens, index_n_heads]
   tensor::Tensor
       scores;  // f32[at least max_rows]  of as many tokens at once as fit; null where nobody has to choose
+  // act[rows, kv_dim]  a sequence's rows of the cache widened, as many as have room where queries and scores were: what
+  // lists of a prompt are read from. Null where that is no gain.
+  tensor::Tensor copy;
   tensor::Tensor rows;    // i32[tokens, min(index_topk, max_rows)]
   tensor::Tensor counts;  // i32[tokens]
 
   // What index_scores reads.
   const tensor::Tensor& queries() const { return q_f8.is_null() ? q : q_f8; }
   int64_t topk() const { return rows.dim(1); }
+  int64_t copy_rows() const { return copy.is_null() ? 0 : copy.dim(0); }
 };
 
 // What the gate chose for each token.
@@ -87,6 +91,7 @@ struct StepBufferSizes {
   int64_t expand_chunk_tokens = 0;
   int64_t max_rows = 0;  // of a sequence in the cache; read with an indexer
   std::optional<ops::IndexFormat> index{};
+  tensor::DType cache = tensor::DType::kF32;  // of latent values; read with an indexer
   bool has_mtp = false;
   comm::RankContext rank{};
 

@@ -243,6 +243,7 @@ layers::StepBufferSizes Model::buffer_sizes(const WorkspaceLimits& limits) const
           .expand_chunk_tokens = options_.expand_chunk_tokens,
           .max_rows = resolved(limits).max_rows,
           .index = layers::cache_format(config_, options_.kv_cache_dtype).index,
+          .cache = options_.kv_cache_dtype,
           .has_mtp = has_mtp(),
           .rank = rank_};
 }
@@ -390,7 +391,8 @@ layers::AttentionPlan Model::plan_attention(const ForwardBatch& batch,
                                  .chunk_rows = buffers.mla.kv.dim(0),
                                  .plan_buffer = buffers.plan,
                                  .max_rows = batch.tables().dim(1) * kv.spec().block_tokens,
-                                 .topk = config_.index_config ? config_.index_config->topk : 0},
+                                 .topk = config_.index_config ? config_.index_config->topk : 0,
+                                 .copy_rows = buffers.index.copy_rows()},
                                 stream);
 }
 

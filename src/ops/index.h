@@ -44,7 +44,8 @@
 //
 // top_rows: the topk best rows of each token that `queries` means
 //   scores   of index_scores; null where no token can see more than topk rows, max_blocks * block_tokens being so few
-//   rows     i32[tokens, topk]    out: flat rows of the cache, in rising order of the sequence's rows, then -1
+//   rows     i32[tokens, topk]    out: flat rows of the cache, or rows of the token's sequence where of_sequence says
+//                                 so, in rising order of the sequence's rows, then -1
 //   counts   i32[tokens]          out: how many there are: all that the token sees, or topk
 //   Larger scores first, equal ones by the smaller row of the sequence; -0 equals +0, NaN is above all, so that a
 //   failed row stays visible. What a token does not see never competes, whatever stands in scores. Padding: none.
@@ -54,6 +55,8 @@
 //   rows     i32[tokens, topk]    flat rows of the cache: the first counts[t] of token t are read
 //   counts   i32[tokens]          0 = padding, the out row becomes 0
 //   With all the rows that a token sees it gives mla_absorbed's bits where sums have one order (the CPU).
+//   With more than kFewSparseHeads heads and activations in bf16, rows in f8 and their copies in bf16 (kv_gather) give
+//   the same bits: those sums are bound by products, not by bytes, so a prompt's rows are better widened once.
 
 #include "ops/backend.h"
 #include "ops/index_cache.h"
@@ -109,12 +112,14 @@ struct TopRowsArgs {
   tensor::Tensor scores;
   IndexQueries queries;
   int64_t block_tokens = 64;
+  bool of_sequence = false;  // the entries of block_tables are not read
   tensor::Tensor rows, counts;
 
   int64_t topk() const { return rows.dim(1); }
 };
 void top_rows(const TopRowsArgs& args, Stream& stream);
 
+inline constexpr int64_t kFewSparseHeads = 16;
 struct MlaSparseArgs {
   tensor::Tensor q_latent, q_rope;
   KvCache cache;

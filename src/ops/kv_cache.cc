@@ -68,8 +68,6 @@ void kv_gather(const KvGatherArgs& args, Stream& stream) {
                           << " blocks of " << block_tokens);
   }
   expect_contiguous("block_tables", args.block_tables);
-  expect_contiguous("latent", args.latent);
-  expect_contiguous("k_rope", args.k_rope);
   dispatch("kv_gather", args.cache.format.latent, stream.backend().kv_gather, args, stream);
 }
 

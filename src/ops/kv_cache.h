@@ -14,8 +14,8 @@
 // kv_gather: reads rows of many sequences side by side for expanded attention; f8 values times their scale
 //   block_tables  i32[seqs, max_blocks]
 //   segments      in rising order of buffer_begin, which follow each other without gaps from 0 on (checked)
-//   latent        act[rows, kv_lora_rank]         rows = what the segments have together
-//   k_rope        act[rows, qk_rope_head_dim]
+//   latent        act[rows, kv_lora_rank]         rows = what the segments have together; rows may be strided
+//   k_rope        act[rows, qk_rope_head_dim]     rows may be strided: beside latent's they are rows of a cache of act
 //
 // Segments are numbers of the host, read before the call returns.
 

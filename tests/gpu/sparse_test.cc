@@ -97,6 +97,30 @@ TEST_F(GpuSparseModel, says_the_same_however_its_prompt_is_cut) {
   }
 }
 
+// With more heads than kFewSparseHeads a prompt's slice of more than 64 tokens reads a copy of FP8 rows, a shorter one
+// the cache.
+TEST_F(GpuSparseModel, says_the_same_by_a_copy_of_its_rows_and_by_the_cache) {
+  const V32Checkpoint checkpoint({.is_fp8 = true, .head_copies = 5});
+  const LoadedModel loaded(checkpoint.directory(), {.kv_cache_dtype = DType::kF8E4M3},
+                           cuda::backend());
+  const std::vector<int32_t> ids = model::v32_prompt(333);
+  std::vector<SparseRows> logits;
+  for (const std::vector<int64_t>& cuts :
+       {std::vector<int64_t>{100, 200, 300}, std::vector<int64_t>{100, 150, 200, 250, 300}}) {
+    StepHarness harness(loaded, {.max_batch_tokens = 512, .num_blocks = 16});
+    const int sequence = harness.add_sequence();
+    logits.emplace_back();
+    int64_t begin = 0;
+    for (const int64_t end : cuts) {
+      const std::vector<int32_t> slice(ids.begin() + begin, ids.begin() + end);
+      const SparseRows rows = harness.step({{.sequence = sequence, .tokens = slice}})[0].logits;
+      logits.back().insert(logits.back().end(), rows.begin(), rows.end());
+      begin = end;
+    }
+  }
+  EXPECT_EQ(logits[0], logits[1]);
+}
+
 // Lengths below, at and above what the indexer keeps, in steps launched one by one and as graphs.
 TEST_F(GpuSparseModel, gives_the_same_bits_with_and_without_graphs_alone_and_in_company) {
   const V32Checkpoint checkpoint({.is_fp8 = true});

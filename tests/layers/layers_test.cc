@@ -200,6 +200,36 @@ TEST(AttentionPlan, cuts_rows_at_multiples_of_the_chunk_and_fills_calls_with_sev
   EXPECT_TRUE(plan.absorbed.is_null());
 }
 
+// Which prompts' lists are of a copy of their rows: those with tokens enough that fit.
+TEST(AttentionPlan, copies_the_rows_of_prompts_that_have_tokens_enough) {
+  LayerFixture fixture(small_config(), kPlain);
+  ForwardBatch batch;
+  batch.num_absorbed_tokens = 3;
+  batch.expanded = {{.token_begin = 3, .num_tokens = 50, .kv_begin = 0, .sequence_idx = 3},
+                    {.token_begin = 53, .num_tokens = 1, .kv_begin = 1023, .sequence_idx = 4},
+                    {.token_begin = 54, .num_tokens = 1, .kv_begin = 1024, .sequence_idx = 5},
+                    {.token_begin = 55, .num_tokens = 20, .kv_begin = 2000, .sequence_idx = 6},
+                    {.token_begin = 75, .num_tokens = 8, .kv_begin = 0, .sequence_idx = 7}};
+  for (const int64_t room : {2010, 0}) {
+    const AttentionPlan plan = plan_attention(
+        batch, {.heads = 2, .chunk_rows = 16, .plan_buffer = {}, .topk = 10, .copy_rows = room},
+        fixture.stream());
+    std::vector<std::string> lists;
+    for (const ListedTokens& listed : plan.listed)
+      lists.push_back(std::to_string(listed.tokens.begin) + "-" +
+                      std::to_string(listed.tokens.end) +
+                      (listed.num_copied > 0 ? ": " + std::to_string(listed.sequence_idx) + ", " +
+                                                   std::to_string(listed.num_copied)
+                                             : ""));
+    if (room > 0) {
+      EXPECT_THAT(lists,
+                  testing::ElementsAre("0-3", "13-53: 3, 50", "53-54: 4, 1024", "54-55", "55-75"));
+    } else {
+      EXPECT_THAT(lists, testing::ElementsAre("0-3", "13-53", "53-54", "54-55", "55-75"));
+    }
+  }
+}
+
 TEST(ResidualStream, adds_each_branch_once) {
   LayerFixture fixture(small_config(), kPlain);
   const RmsNorm norm{.weight = fixture.builder().norm("norm.weight", 4), .eps = 0.0f};

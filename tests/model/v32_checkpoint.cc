@@ -55,9 +55,13 @@ std::vector<float> weights_of(const std::string& name, int64_t count) {
 
 constexpr int64_t kIndexHeads = 32, kHeadDimOfFp8 = 128;
 
-// The shape in golden.json, or with larger keys.
-std::vector<int64_t> shape_of(const std::string& name, std::vector<int64_t> shape, bool is_fp8) {
-  if (!is_fp8 || name.find(".indexer.") == std::string::npos) return shape;
+// The shape in golden.json, or with larger keys or more heads.
+std::vector<int64_t> shape_of(const std::string& name, std::vector<int64_t> shape,
+                              const V32Edits& edits) {
+  for (const char* of_heads : {"q_b_proj.", "kv_b_proj."})
+    if (name.find(of_heads) != std::string::npos) shape[0] *= edits.head_copies;
+  if (name.find("o_proj.") != std::string::npos) shape[1] *= edits.head_copies;
+  if (!edits.is_fp8 || name.find(".indexer.") == std::string::npos) return shape;
   if (name.ends_with("wq_b.weight")) shape[0] = kIndexHeads * kHeadDimOfFp8;
   if (name.find(".wk.") != std::string::npos || name.find(".k_norm.") != std::string::npos)
     shape[0] = kHeadDimOfFp8;
@@ -106,6 +110,8 @@ json::Value read(const std::string& name) {
 
 json::Value config_of(const V32Edits& edits) {
   json::Value config = read("config.json");
+  for (const char* heads : {"num_attention_heads", "num_key_value_heads"})
+    config[heads] = config[heads].get<int>() * edits.head_copies;
   if (edits.index_topk > 0) config["index_topk"] = edits.index_topk;
   if (edits.is_fp8) {
     config["index_head_dim"] = kHeadDimOfFp8;
@@ -130,7 +136,7 @@ V32Checkpoint::V32Checkpoint(const V32Edits& edits) {
   std::vector<weights::FileTensor> tensors;
   for (const auto& [name, dims] : v32_golden()["tensors"].items()) {
     if (edits.is_v3 && name.find(".indexer.") != std::string::npos) continue;
-    const auto shape = shape_of(name, dims.get<std::vector<int64_t>>(), edits.is_fp8);
+    const auto shape = shape_of(name, dims.get<std::vector<int64_t>>(), edits);
     int64_t count = 1;
     for (const int64_t dim : shape) count *= dim;
     std::vector<float> values = weights_of(name, count);

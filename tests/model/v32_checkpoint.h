@@ -20,6 +20,7 @@ struct V32Edits {
   bool is_v3 = false;  // a DeepSeek-V3 of the same weights: no indexer
   // As published: FP8 matrices in blocks of 128 and index keys of 128 values, which the FP8 form needs.
   bool is_fp8 = false;
+  int head_copies = 1;  // times the published number of heads
   // Rows of the head other than those of tokens 2, 3, ... are 0: models of random weights then agree now and then.
   // 0 = all tokens are alike.
   int num_likely_tokens = 0;

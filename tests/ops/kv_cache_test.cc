@@ -201,12 +201,13 @@ TEST_P(KvRowsTest, kv_gather_puts_the_rows_of_several_sequences_side_by_side) {
       {.sequence_idx = 0, .row_begin = 0, .num_rows = 0, .buffer_begin = 5},
       {.sequence_idx = 0, .row_begin = 60, .num_rows = 4, .buffer_begin = 5},
       {.sequence_idx = 1, .row_begin = 0, .num_rows = 17, .buffer_begin = 9}};
-  const DeviceTensor latent = empty(act(), {26, 139}), k_rope = empty(act(), {26, 6});
+  // Both parts of a row beside each other, as in a cache.
+  const DeviceTensor rows = empty(act(), {26, 145});
   ops::kv_gather({.cache = {.rows = device_cache.view(), .format = format},
                   .block_tables = device_tables.view(),
                   .segments = segments,
-                  .latent = latent.view(),
-                  .k_rope = k_rope.view()},
+                  .latent = rows.view().slice(1, 0, 139),
+                  .k_rope = rows.view().slice(1, 139, 145)},
                  stream());
   HostTensor expected(act(), {26, 145});
   for (const ops::ExpandedSegment& s : segments)
@@ -218,8 +219,7 @@ TEST_P(KvRowsTest, kv_gather_puts_the_rows_of_several_sequences_side_by_side) {
         expected.at(s.buffer_begin + i, k) =
             ref::round_to(act(), cache.at(block * kPoolBlockTokens + row % kPoolBlockTokens, k));
     }
-  expect_close(download(latent.view()), expected.columns(0, 139), kStored);
-  expect_close(download(k_rope.view()), expected.columns(139, 145), kStored);
+  expect_close(download(rows.view()), expected, kStored);
 }
 
 // Five slots of which three take part, in another order.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/index.h"
+#include "ops/kv_cache.h"
 #include "tests/ops/mla_absorbed_cases.h"
 
 namespace fathom::ops_test {
@@ -10,10 +11,59 @@ namespace {
 
 class MlaSparseTest : public MlaAbsorbedFixture {
  protected:
+  using Lists = std::vector<std::vector<int64_t>>;
+
+  DeviceTensor upload_cache(const AbsorbedInputs& in) {
+    const auto num_rows = static_cast<int64_t>(in.cache.size()) / in.format.row_bytes;
+    return upload({num_rows / kCacheBlockTokens, kCacheBlockTokens, in.format.row_bytes}, in.cache);
+  }
+
   // lists: rows of the sequence that each token attends to.
   std::vector<uint8_t> run_listed(const AbsorbedCase& c, const AbsorbedInputs& in,
-                                  const std::vector<std::vector<int64_t>>& lists, int64_t width,
-                                  HostTensor* values = nullptr) {
+                                  const Lists& lists, int64_t width, HostTensor* values = nullptr) {
+    const DeviceTensor cache = upload_cache(in);
+    const auto row_of = [&in](int64_t sequence, int64_t row) {
+      return in.block_tables.at(sequence, row / kCacheBlockTokens) * kCacheBlockTokens +
+             static_cast<double>(row % kCacheBlockTokens);
+    };
+    return attend(c, in, lists, width, {.rows = cache.view(), .format = in.format}, row_of, values);
+  }
+
+  // The same by way of a copy of the sequences' rows in the type of activations, one behind the other.
+  std::vector<uint8_t> run_copied(const AbsorbedCase& c, const AbsorbedInputs& in,
+                                  const Lists& lists, int64_t width) {
+    const DeviceTensor cache = upload_cache(in), tables = upload(in.block_tables);
+    std::vector<ops::ExpandedSegment> segments;
+    int64_t num_rows = 0;
+    for (size_t s = 0; s < c.sequences.size(); ++s) {
+      segments.push_back({.sequence_idx = static_cast<int64_t>(s),
+                          .num_rows = c.sequences[s].kv_len,
+                          .buffer_begin = num_rows});
+      num_rows += c.sequences[s].kv_len;
+    }
+    const int64_t rank = c.dims.rank, dim = rank + c.dims.rope;
+    const DeviceTensor copy = empty(act(), {num_rows, dim});
+    ops::kv_gather({.cache = {.rows = cache.view(), .format = in.format},
+                    .block_tables = tables.view(),
+                    .segments = segments,
+                    .latent = copy.view().slice(1, 0, rank),
+                    .k_rope = copy.view().slice(1, rank, dim)},
+                   stream());
+    const ops::KvFormat format = ops::KvFormat::of(act(), rank, c.dims.rope);
+    const Tensor rows =
+        Tensor::contiguous(copy.view().data(), DType::kU8, {num_rows, 1, format.row_bytes});
+    return attend(
+        c, in, lists, width, {.rows = rows, .format = format},
+        [&segments](int64_t sequence, int64_t row) {
+          return static_cast<double>(segments[static_cast<size_t>(sequence)].buffer_begin + row);
+        });
+  }
+
+  // row_of(sequence, row): where the cache has it.
+  template <class RowOf>
+  std::vector<uint8_t> attend(const AbsorbedCase& c, const AbsorbedInputs& in, const Lists& lists,
+                              int64_t width, const ops::KvCache& cache, const RowOf& row_of,
+                              HostTensor* values = nullptr) {
     const int64_t tokens = in.query_start.back();
     HostTensor rows(DType::kI32, {tokens, width}, -1), counts(DType::kI32, {tokens});
     size_t sequence = 0;
@@ -22,20 +72,14 @@ class MlaSparseTest : public MlaAbsorbedFixture {
       const std::vector<int64_t>& list = lists[static_cast<size_t>(t)];
       counts.at(t) = static_cast<double>(list.size());
       for (size_t i = 0; i < list.size(); ++i)
-        rows.at(t, static_cast<int64_t>(i)) =
-            in.block_tables.at(static_cast<int64_t>(sequence), list[i] / kCacheBlockTokens) *
-                kCacheBlockTokens +
-            static_cast<double>(list[i] % kCacheBlockTokens);
+        rows.at(t, static_cast<int64_t>(i)) = row_of(static_cast<int64_t>(sequence), list[i]);
     }
-    const auto num_rows = static_cast<int64_t>(in.cache.size()) / in.format.row_bytes;
-    const DeviceTensor cache =
-        upload({num_rows / kCacheBlockTokens, kCacheBlockTokens, in.format.row_bytes}, in.cache);
     const DeviceTensor q_latent = upload(in.q_latent), q_rope = upload(in.q_rope);
     const DeviceTensor rows_in = upload(rows), counts_in = upload(counts);
     const DeviceTensor out = empty(act(), {tokens, c.dims.heads, c.dims.rank});
     ops::mla_sparse({.q_latent = q_latent.view(),
                      .q_rope = q_rope.view(),
-                     .cache = {.rows = cache.view(), .format = in.format},
+                     .cache = cache,
                      .rows = rows_in.view(),
                      .counts = counts_in.view(),
                      .scale = in.scale,
@@ -46,9 +90,8 @@ class MlaSparseTest : public MlaAbsorbedFixture {
   }
 
   // All rows that each token sees, or every third of them and its own.
-  static std::vector<std::vector<int64_t>> lists_of(const AbsorbedCase& c, const AbsorbedInputs& in,
-                                                    int64_t step) {
-    std::vector<std::vector<int64_t>> lists;
+  static Lists lists_of(const AbsorbedCase& c, const AbsorbedInputs& in, int64_t step) {
+    Lists lists;
     for (size_t s = 0; s < c.sequences.size(); ++s) {
       const QuerySequence& sequence = c.sequences[s];
       std::vector<uint64_t> mask;
@@ -71,7 +114,7 @@ class MlaSparseTest : public MlaAbsorbedFixture {
     SCOPED_TRACE(std::string(tensor::dtype_name(c.cache_dtype)) + ", heads " +
                  std::to_string(c.dims.heads));
     const AbsorbedInputs in = make_absorbed_inputs(c, act());
-    const std::vector<std::vector<int64_t>> lists = lists_of(c, in, 3);
+    const Lists lists = lists_of(c, in, 3);
     HostTensor got;
     run_listed(c, in, lists, 2048, &got);
     const HostTensor q = concatenated(in.q_latent, in.q_rope);
@@ -125,10 +168,28 @@ TEST_P(MlaSparseTest, gives_the_same_bits_however_long_lists_may_be) {
                          .cache_dtype = cache,
                          .seed = 34};
     const AbsorbedInputs in = make_absorbed_inputs(c, act());
-    const std::vector<std::vector<int64_t>> lists = lists_of(c, in, 1);
+    const Lists lists = lists_of(c, in, 1);
     EXPECT_EQ(run_listed(c, in, lists, 2048), run_listed(c, in, lists, 2049))
         << tensor::dtype_name(cache);
   }
+}
+
+// More heads than kFewSparseHeads, where activations are in bf16: few tokens and more.
+TEST_P(MlaSparseTest, of_a_copy_in_bf16_gives_the_bits_of_rows_in_fp8) {
+  if (act() != DType::kBf16) return;
+  for (const int64_t heads : {17, 64, 128})
+    for (const std::vector<QuerySequence>& sequences :
+         {std::vector<QuerySequence>{{2, 200}, {3, 70}},
+          std::vector<QuerySequence>{{40, 700}, {1, 0}, {3, 130}, {66, 400}}}) {
+      AbsorbedCase c{.dims = kAttentionDims[0],
+                     .sequences = sequences,
+                     .cache_dtype = DType::kF8E4M3,
+                     .seed = 35};
+      c.dims.heads = heads;
+      const AbsorbedInputs in = make_absorbed_inputs(c, act());
+      const Lists lists = lists_of(c, in, 3);
+      EXPECT_EQ(run_copied(c, in, lists, 2048), run_listed(c, in, lists, 2048)) << heads;
+    }
 }
 
 TEST_P(MlaSparseTest, attends_to_the_rows_of_the_lists_alone) {

@@ -39,7 +39,7 @@ class TopRowsTest : public OpsTest {
             .block_tokens = block_tokens};
   }
 
-  void run(const Call& call) {
+  void run(const Call& call, bool of_sequence = false) {
     ops::top_rows({.scores = call.scores.view(),
                    .queries = {.query_start = call.query_start.view(),
                                .kv_len = call.kv_len.view(),
@@ -48,6 +48,7 @@ class TopRowsTest : public OpsTest {
                                .token_begin = 0,
                                .token_end = 1},
                    .block_tokens = call.block_tokens,
+                   .of_sequence = of_sequence,
                    .rows = call.rows.view(),
                    .counts = call.counts.view()},
                   stream());
@@ -56,13 +57,17 @@ class TopRowsTest : public OpsTest {
   void expect_top(const std::vector<double>& scores, int64_t topk, int64_t room = 0,
                   int64_t block_tokens = kBlockTokens) {
     const Call call = make_call(scores, topk, room, block_tokens);
-    run(call);
     const std::vector<int64_t> expected = ref::top_rows(scores, topk, [](int64_t) { return true; });
-    const auto got = download_as<int32_t>(call.rows.view());
-    ASSERT_EQ(download_as<int32_t>(call.counts.view())[0], std::ssize(expected));
-    for (size_t i = 0; i < expected.size(); ++i) {
-      const int64_t block = call.num_blocks - 1 - expected[i] / block_tokens;
-      ASSERT_EQ(got[i], block * block_tokens + expected[i] % block_tokens) << "entry " << i;
+    for (const bool of_sequence : {false, true}) {
+      run(call, of_sequence);
+      const auto got = download_as<int32_t>(call.rows.view());
+      ASSERT_EQ(download_as<int32_t>(call.counts.view())[0], std::ssize(expected));
+      for (size_t i = 0; i < expected.size(); ++i) {
+        const int64_t block = call.num_blocks - 1 - expected[i] / block_tokens;
+        ASSERT_EQ(got[i],
+                  of_sequence ? expected[i] : block * block_tokens + expected[i] % block_tokens)
+            << "entry " << i;
+      }
     }
   }
 

@@ -181,8 +181,10 @@ void choose_rows(const ops::TopRowsArgs& args, int64_t token, int32_t* bins) {
       const uint32_t key = score_key(scores[row]);
       if (key < threshold.key || (key == threshold.key && threshold.num_equal-- <= 0)) continue;
     }
-    rows[count++] = static_cast<int32_t>(table[row / args.block_tokens] * args.block_tokens +
-                                         row % args.block_tokens);
+    rows[count++] =
+        static_cast<int32_t>(args.of_sequence ? row
+                                              : table[row / args.block_tokens] * args.block_tokens +
+                                                    row % args.block_tokens);
   }
   std::fill(rows + count, rows + topk, -1);
   *args.counts.row<int32_t>(token) = static_cast<int32_t>(count);

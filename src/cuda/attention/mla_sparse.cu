@@ -5,11 +5,15 @@
 
 #include "cuda/attention/mla_sparse.h"
 
+#include "cuda/attention/absorbed_shares.cuh"
 #include "cuda/attention/ops.h"
 #include "ops/mla.h"
 
 namespace fathom::cuda {
 namespace {
+
+// With more heads rows in f8 become bf16 before they are multiplied.
+static_assert(ops::kFewSparseHeads == absorbed::kStreamRows);
 
 // Without query_start: a token of each sequence.
 ops::MlaAbsorbedArgs as_absorbed(const ops::MlaSparseArgs& args) {

@@ -31,6 +31,7 @@ struct GatherParams {
   int block_tokens, num_segments;
   Bf16* latent;
   Bf16* k_rope;
+  int64_t latent_stride, k_rope_stride;
   int64_t begin[kMaxSegments + 1];  // rows of the buffer, from the first one of this launch on
   int64_t row_begin[kMaxSegments];
   int32_t sequence_idx[kMaxSegments];
@@ -65,8 +66,8 @@ __device__ __forceinline__ uint4 eight_values(const char* row, const KvLayout& c
 template <class Latent>
 __device__ void copy_vectors(const GatherParams& p, const char* from, int64_t to) {
   const int lane = threadIdx.x % 32, dim = p.cache.latent_dim, rope_dim = p.cache.rope_dim;
-  auto* const latent = reinterpret_cast<uint4*>(p.latent + to * dim);
-  auto* const k_rope = reinterpret_cast<uint4*>(p.k_rope + to * rope_dim);
+  auto* const latent = reinterpret_cast<uint4*>(p.latent + to * p.latent_stride);
+  auto* const k_rope = reinterpret_cast<uint4*>(p.k_rope + to * p.k_rope_stride);
   for (int i = lane; i < dim / 8; i += 32) {
     if constexpr (std::is_same_v<Latent, Bf16>) {
       latent[i] = reinterpret_cast<const uint4*>(from)[i];
@@ -101,9 +102,9 @@ __global__ void __launch_bounds__(kGatherThreads)
   if (p.vectors) return copy_vectors<Latent>(p, from, to);
   const int dim = p.cache.latent_dim, rope_dim = p.cache.rope_dim;
   for (int i = lane; i < dim; i += 32)
-    p.latent[to * dim + i] = from_float<Bf16>(kv_value<Latent>(from, p.cache, i));
+    p.latent[to * p.latent_stride + i] = from_float<Bf16>(kv_value<Latent>(from, p.cache, i));
   for (int i = lane; i < rope_dim; i += 32)
-    p.k_rope[to * rope_dim + i] = from_float<Bf16>(kv_value<Latent>(from, p.cache, dim + i));
+    p.k_rope[to * p.k_rope_stride + i] = from_float<Bf16>(kv_value<Latent>(from, p.cache, dim + i));
 }
 
 bool is_aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
@@ -116,9 +117,12 @@ GatherParams gather_params(const ops::KvGatherArgs& args) {
   p.block_tokens = static_cast<int>(args.cache.block_tokens());
   p.latent = args.latent.as<Bf16>();
   p.k_rope = args.k_rope.as<Bf16>();
+  p.latent_stride = args.latent.stride(0);
+  p.k_rope_stride = args.k_rope.stride(0);
   p.vectors = is_aligned(p.cache.data) && is_aligned(p.latent) && is_aligned(p.k_rope) &&
               p.cache.row_bytes % 16 == 0 && p.cache.rope_offset % 16 == 0 &&
-              p.cache.latent_dim % 8 == 0 && p.cache.rope_dim % 8 == 0;
+              p.cache.latent_dim % 8 == 0 && p.cache.rope_dim % 8 == 0 &&
+              p.latent_stride % 8 == 0 && p.k_rope_stride % 8 == 0;
   return p;
 }
 

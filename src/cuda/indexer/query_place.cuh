@@ -16,7 +16,7 @@ namespace fathom::cuda {
 struct QueryTokens {
   const int32_t* query_start;   // [seqs + 1]
   const int32_t* kv_len;        // [seqs]
-  const int32_t* block_tables;  // [seqs, blocks], strided
+  const int32_t* block_tables;  // [seqs, blocks], strided; null = blocks of the sequence
   const uint64_t* tree_mask;    // [tokens]; null = causal
   int64_t table_stride;
   int seqs, block_tokens;
@@ -24,6 +24,10 @@ struct QueryTokens {
 
   __device__ __forceinline__ const int32_t* table(int sequence) const {
     return block_tables + sequence * table_stride;
+  }
+  // Entry `block` of a table, where there is one.
+  __device__ __forceinline__ int32_t block_at(const int32_t* table, int block) const {
+    return block_tables == nullptr ? block : table[block];
   }
 };
 

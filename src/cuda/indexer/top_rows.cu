@@ -74,7 +74,7 @@ struct HeldRows {
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab) {
       if (!has(slab)) break;
-      block[slab] = table[min(first(slab), end - 1) >> p.block_shift];
+      block[slab] = p.queries.block_at(table, min(first(slab), end - 1) >> p.block_shift);
     }
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab) {
@@ -261,14 +261,15 @@ void top_rows(const ops::TopRowsArgs& args, ops::Stream& stream) {
   const int64_t max_rows = args.queries.block_tables.dim(1) * args.block_tokens;
   const int64_t tokens = args.queries.num_tokens();
   const auto block_tokens = static_cast<uint64_t>(args.block_tokens);
-  const TopRowsParams p{.scores = args.scores.is_null() ? nullptr : args.scores.as<float>(),
-                        .queries = query_tokens(args.queries, args.block_tokens),
-                        .max_rows = args.scores.is_null() ? 0 : max_rows,
-                        .rows = args.rows.as<int32_t>(),
-                        .counts = args.counts.as<int32_t>(),
-                        .counts_stride = args.counts.stride(0),
-                        .topk = static_cast<int>(args.topk()),
-                        .block_shift = std::countr_zero(block_tokens)};
+  TopRowsParams p{.scores = args.scores.is_null() ? nullptr : args.scores.as<float>(),
+                  .queries = query_tokens(args.queries, args.block_tokens),
+                  .max_rows = args.scores.is_null() ? 0 : max_rows,
+                  .rows = args.rows.as<int32_t>(),
+                  .counts = args.counts.as<int32_t>(),
+                  .counts_stride = args.counts.stride(0),
+                  .topk = static_cast<int>(args.topk()),
+                  .block_shift = std::countr_zero(block_tokens)};
+  if (args.of_sequence) p.queries.block_tables = nullptr;
   const int cluster = cluster_of(tokens, max_rows);
   const bool can_hold = max_rows <= int64_t{cluster} * kHeldByBlock &&
                         std::has_single_bit(block_tokens) && block_tokens >= 4 &&

@@ -33,7 +33,7 @@ __device__ __forceinline__ uint32_t score_rank(float score) {
 __device__ __forceinline__ int32_t flat_row(const QueryTokens& queries, const int32_t* table,
                                             int row) {
   const int block = row / queries.block_tokens;
-  return table[block] * queries.block_tokens + row - block * queries.block_tokens;
+  return queries.block_at(table, block) * queries.block_tokens + row - block * queries.block_tokens;
 }
 
 // A token that keeps all rows that it sees, by the threads of a block.
