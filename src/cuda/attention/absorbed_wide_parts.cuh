@@ -42,11 +42,27 @@ struct alignas(16) PartedItem {
 struct WideParams {
   AbsorbedParams absorbed;  // a token is one item with all heads there (head_groups 1)
   int head_groups;          // of 64
+  int block_shift;          // blocks of the cache have 1 << block_shift rows
   // What the parts of an item leave for whoever adds them up. Calls of few tokens have an entry for every item, others
   // for every block: the item that the block leaves to the next one, or none.
   float* values;  // [slots, 64, 512]
   float2* stats;  // [slots, 64]: maximum, sum
   PartedItem* items;
+};
+
+// A row of the cache whose block the table is asked for. A warp waits where it first uses what it loads, so producers
+// look at it when the tile ahead of the row's is on its way.
+struct AskedRow {
+  int32_t block;
+
+  // Of a part's row; those behind its last one may be any.
+  __device__ __forceinline__ static AskedRow of(const WideParams& p, int seq, int row, int end) {
+    const int32_t* const table = p.absorbed.block_tables + seq * p.absorbed.table_stride;
+    return {row < end ? table[row >> p.block_shift] : 0};
+  }
+  __device__ __forceinline__ int32_t kv_row(const WideParams& p, int row) const {
+    return (block << p.block_shift) + (row & ((1 << p.block_shift) - 1));
+  }
 };
 
 struct WidePart {

@@ -1,142 +1,100 @@
 #pragma once
-// Rows of the cache for wide absorbed attention (mla_absorbed_wide.cu) that no tensor map describes: lists of rows, and
-// rows in f8, which become bf16 on the way. Two warps bring a tile, 32 of its rows each.
+// Rows of the cache in bf16 for wide absorbed attention (mla_absorbed_wide.cu) that no tensor map describes: lists of
+// rows. Four warps bring both tiles, so that a piece of a place that is given back is on its way at once.
 //
-//   RowCopies<kIsF8> copies(p, memory, shared, tile, warp);
-//   copies.load_tile(turn, kv_row, copies.exponents_of(kv_row));     // all lanes
+//   RowPairs rows(p, shared);
+//   rows.load_pair(part, row);      // all lanes: the pair of tiles that begins with this row of the part
 //
-// Every thread of the two warps arrives once at the barrier of a panel; who reads it publishes it to the products.
+// Eight lanes copy 128 bytes of a row, and a lane has the same four rows of a tile in all panels: every copy is one
+// instruction with a constant beside the address of a row. Where the next pair's rows lie is asked for before this
+// one's copies and not looked at before they are under way: a warp waits where it first uses what it loads. Every
+// thread arrives once at the barrier of a piece, which is that of its first panel; who reads it publishes it to the
+// products.
 // Internal to cuda/attention/.
 
 #include "cuda/attention/absorbed_wide_tile.cuh"
 
 namespace fathom::cuda::absorbed {
 
-inline constexpr int kTileWarps = 2, kTileThreads = 32 * kTileWarps;  // that bring a tile
-inline constexpr int kWarpRows = kWideTile / kTileWarps;
-
-// The exponents of a row's four scales, a byte each: they are powers of two.
-__device__ __forceinline__ uint32_t scale_exponents(const KvLayout& cache, int32_t kv_row) {
-  const uint4 scales = *reinterpret_cast<const uint4*>(cache.row(kv_row) + cache.scale_offset);
-  return scales.x >> 23 | scales.y >> 23 << 8 | scales.z >> 23 << 16 | scales.w >> 23 << 24;
-}
-
-// The lanes of one of the two warps that bring tile `tile`. Eight lanes copy 128 bytes of a row: a panel of it in bf16,
-// two panels of it in f8.
-//
-// F8 values lie in the second one of their two panels until they are converted: copies under way need no registers.
-template <bool kIsF8>
-class RowCopies {
+// One of the four warps.
+class RowPairs {
  public:
-  __device__ RowCopies(const WideParams& p, char* memory, uint32_t shared, int tile, int warp)
-      : cache_(p.absorbed.cache),
-        memory_(memory),
+  __device__ RowPairs(const WideParams& p, uint32_t shared)
+      : p_(p),
         shared_(shared),
-        tile_(tile),
-        first_row_(warp * kWarpRows) {}
+        first_row_(static_cast<int>(threadIdx.x) % 128 / kLanesOfRow),
+        to_(shared + WideShared::kTiles + panel_offset(first_row_, threadIdx.x % kLanesOfRow)) {}
 
-  // The exponents of the scales of a row, which tiles of f8 rows need.
-  __device__ __forceinline__ uint32_t exponents_of(int32_t kv_row) const {
-    return kIsF8 ? scale_exponents(cache_, kv_row) : 0;
-  }
+  // Before the first pair of a part.
+  __device__ __forceinline__ void begin(const WidePart& part) { ask(part, part.begin_row); }
 
-  // The tile's panels in the order in which they are read; `turn` tiles came before it. Lane i has the row of the cache
-  // that is the warp's row i, and its exponents.
-  __device__ __forceinline__ void load_tile(uint32_t turn, int32_t kv_row,
-                                            uint32_t exponents) const {
-    wait_empty(kRopePiece, turn);
-    copy(kRopePanel, cache_.rope_offset, kv_row);
-    barrier_arrive_after_copies(WideShared::full(shared_, tile_, kRopePanel));
-    // The first warpgroup is done with the left half of its tile first, the second one with the right half. Not
-    // unrolled: addresses of both halves have no room in a producer's registers.
-#pragma unroll 1
-    for (int i = 0; i < 2; ++i) {
-      const int half = i ^ tile_;
-      wait_empty(kLeftPiece + half, turn);
-      load_half(half * kHalfPanels, kv_row, exponents);
+  // The pairs of a part one behind the other.
+  __device__ __forceinline__ void load_pair(const WidePart& part, int row) {
+    const char* from[2][kRowsOfLane];
+#pragma unroll
+    for (int tile = 0; tile < 2; ++tile) {
+#pragma unroll
+      for (int i = 0; i < kRowsOfLane; ++i)
+        from[tile][i] =
+            p_.absorbed.cache.data +
+            int64_t{asked_[tile][i].kv_row(p_, row_at(row, tile, i))} * (kDim * sizeof(Bf16)) +
+            threadIdx.x % kLanesOfRow * 16;
     }
+    ask(part, row + kPair);
+    const bool has_odd = row + kWideTile < part.end_row;
+    // In the order in which the warpgroups are done with what lies there.
+    load<0, kRopePiece>(from[0]);
+    if (has_odd) load<1, kRopePiece>(from[1]);
+    load<0, kLeftPiece>(from[0]);
+    if (has_odd) load<1, kRightPiece>(from[1]);
+    load<0, kRightPiece>(from[0]);
+    if (has_odd) load<1, kLeftPiece>(from[1]);
+    turns_[0] ^= 1;
+    if (has_odd) turns_[1] ^= 1;
   }
 
  private:
-  static constexpr int kRowsOfCopy = 4;  // side by side
+  static constexpr int kLanesOfRow = 8, kRowsAtOnce = 128 / kLanesOfRow;
+  static constexpr int kRowsOfLane = kWideTile / kRowsAtOnce;
 
-  __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
-
-  __device__ __forceinline__ void wait_empty(int piece, uint32_t turn) const {
-    barrier_wait(WideShared::empty(shared_, tile_, piece), (turn & 1) ^ 1);
+  // The lane's row i of a tile of the pair that begins with `row`.
+  __device__ __forceinline__ int row_at(int row, int tile, int i) const {
+    return row + tile * kWideTile + i * kRowsAtOnce + first_row_;
   }
-
-  __device__ __forceinline__ void load_half(int first, int32_t kv_row, uint32_t exponents) const {
-    if constexpr (kIsF8) {
-      for (int panel = first; panel < first + kHalfPanels; panel += 2) {
-        copy(panel + 1, panel * 64, kv_row);
-        commit_copies();
-      }
-      wait_copies<1>();
-      convert(first, exponents);
-      wait_copies<0>();
-      convert(first + 2, exponents);
-    } else {
-#pragma unroll 1
-      for (int panel = first; panel < first + kHalfPanels; ++panel) {
-        copy(panel, panel * kPanelRowBytes, kv_row);
-        barrier_arrive_after_copies(WideShared::full(shared_, tile_, panel));
-      }
+  // Asks where the rows of a pair lie.
+  __device__ __forceinline__ void ask(const WidePart& part, int row) {
+#pragma unroll
+    for (int tile = 0; tile < 2; ++tile) {
+#pragma unroll
+      for (int i = 0; i < kRowsOfLane; ++i)
+        asked_[tile][i] = AskedRow::of(p_, part.seq, row_at(row, tile, i), part.end_row);
     }
   }
 
-  // Where copy i of a lane lies behind the first one: four rows further on a vector's place differs in its highest bit.
-  __device__ __forceinline__ static uint32_t behind(uint32_t first, int i) {
-    return (first + i * kRowsOfCopy * kPanelRowBytes) ^ i % 2 * 64;
-  }
-
-  // 128 bytes of each row, from `from` on, to where the panel has them.
-  __device__ __forceinline__ void copy(int panel, int from, int32_t kv_row) const {
-    const int vector = lane() % 8;
-    const uint32_t to = WideShared::panel(shared_, tile_, panel) + first_row_ * kPanelRowBytes +
-                        panel_offset(lane() / 8, vector);
+  template <int kTile, int kPiece>
+  __device__ __forceinline__ void load(const char* const (&from)[kRowsOfLane]) const {
+    constexpr int kFirst = kPiece == kRopePiece    ? kRopePanel
+                           : kPiece == kRightPiece ? kHalfPanels
+                                                   : 0;
+    constexpr int kEnd = kPiece == kRopePiece ? kPanels : kFirst + kHalfPanels;
+    barrier_wait(WideShared::empty(shared_, kTile, kPiece), turns_[kTile] ^ 1);
 #pragma unroll
-    for (int i = 0; i < kWarpRows / kRowsOfCopy; ++i) {
-      const int32_t row = __shfl_sync(0xffffffffu, kv_row, lane() / 8 + i * kRowsOfCopy);
-      copy_async_16(behind(to, i), cache_.row(row) + from + vector * 16, true);
+    for (int i = 0; i < kRowsOfLane; ++i) {
+#pragma unroll
+      for (int panel = kFirst; panel < kEnd; ++panel)
+        copy_async_16(
+            to_ + (kTile * kPanels + panel) * kPanelBytes + i * kRowsAtOnce * kPanelRowBytes,
+            from[i] + panel * kPanelRowBytes, true);
     }
+    barrier_arrive_after_copies(WideShared::full(shared_, kTile, kFirst));
   }
 
-  // Panels `panel` and the next one, of f8 values that lie in the next one. A lane converts what it has copied.
-  __device__ __forceinline__ void convert(int panel, uint32_t exponents) const {
-    constexpr int kTogether = 4;
-    const int vector = lane() % 8;
-    char* const rows = memory_ + WideShared::kTiles + (tile_ * kPanels + panel) * kPanelBytes +
-                       first_row_ * kPanelRowBytes;
-    const uint32_t from = kPanelBytes + panel_offset(lane() / 8, vector);
-    const uint32_t to = vector / 4 * kPanelBytes + panel_offset(lane() / 8, vector % 4 * 2);
-#pragma unroll 1
-    for (int begin = 0; begin < kWarpRows / kRowsOfCopy; begin += kTogether) {
-      uint4 raw[kTogether];
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i)
-        raw[i] = *reinterpret_cast<const uint4*>(rows + behind(from, begin + i));
-      __syncwarp();  // the other lanes of these rows have read theirs
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        const int row = lane() / 8 + (begin + i) * kRowsOfCopy;
-        const uint32_t scales = __shfl_sync(0xffffffffu, exponents, row);
-        uint4 vectors[2];
-        dequantise(raw[i], __uint_as_float((scales >> (panel / 2 * 8) & 0xffu) << 23), vectors);
-        const uint32_t place = behind(to, begin + i);
-#pragma unroll
-        for (int j = 0; j < 2; ++j)  // neighbours differ in the lowest bit of their places
-          *reinterpret_cast<uint4*>(rows + (place ^ j * 16)) = vectors[j];
-      }
-    }
-    barrier_arrive(WideShared::full(shared_, tile_, panel));
-    barrier_arrive(WideShared::full(shared_, tile_, panel + 1));
-  }
-
-  const KvLayout& cache_;
-  char* const memory_;
+  const WideParams& p_;
   const uint32_t shared_;
-  const int tile_, first_row_;
+  const int first_row_;
+  const uint32_t to_;
+  AskedRow asked_[2][kRowsOfLane];  // of the next pair
+  uint32_t turns_[2] = {0, 0};
 };
 
 }  // namespace fathom::cuda::absorbed

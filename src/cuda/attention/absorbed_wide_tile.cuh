@@ -121,8 +121,10 @@ struct Warpgroup {
     barrier_wait(WideShared::full(shared, of_tile, panel), turns[of_tile] & 1);
   }
   __device__ __forceinline__ void wait_half(int of_tile, int half) const {
+    // Threads that copy rows tell of a whole half.
+    constexpr int kWaits = kSource == RowSource::kRows ? 1 : kHalfPanels;
 #pragma unroll
-    for (int i = 0; i < kHalfPanels; ++i) wait_panel(of_tile, half * kHalfPanels + i);
+    for (int i = 0; i < kWaits; ++i) wait_panel(of_tile, half * kHalfPanels + i);
     publish_rows();
   }
   // What threads copied: a fence takes too long to have one for every panel.

@@ -19,6 +19,9 @@
 //
 // Grid: multiprocessors; then items x shares of their query rows. Shared memory: 226 KB.
 
+#include <bit>
+
+#include "cuda/attention/absorbed_wide_f8.cuh"
 #include "cuda/attention/absorbed_wide_rows.cuh"
 #include "cuda/attention/mla_absorbed.h"
 #include "cuda/device/reduce.cuh"
@@ -37,7 +40,9 @@ constexpr int kThreads = kComputing + 128;  // registers move between whole warp
 // Registers of a thread that brings rows and of one that computes.
 template <RowSource kSource>
 struct Registers {
-  static constexpr int kProducer = kSource == RowSource::kTiles ? 40 : 56;
+  static constexpr int kProducer = kSource == RowSource::kTiles  ? 40
+                                   : kSource == RowSource::kRows ? 56
+                                                                 : 72;
   static constexpr int kComputing = 252 - kProducer / 2;  // of two warpgroups
 };
 
@@ -79,10 +84,6 @@ struct Parts {
     if (!is_few && hands_over) p.items[blockIdx.x] = last;
     hand_over({.token = -1});
   }
-
-  __device__ __forceinline__ int32_t row_of(const WidePart& part, int row) const {
-    return row < part.end_row ? kv_row_at(p.absorbed, part.seq, row) : 0;
-  }
 };
 
 // A warp, of which the first lane asks the copy engine.
@@ -103,39 +104,50 @@ struct TileProducer {
     }
   }
 
-  __device__ __forceinline__ void produce(const Parts& parts, const WidePart& part) {
+  __device__ __forceinline__ void produce(const WideParams& p, const WidePart& part) {
     if (threadIdx.x % 32 != 0) return;
     int row = part.begin_row + tile * kWideTile;
-    int kv_row = parts.row_of(part, row);
+    AskedRow next = AskedRow::of(p, part.seq, row, part.end_row);
     for (; row < part.end_row; row += kPair, ++tiles) {
-      const int next = parts.row_of(part, row + kPair);
+      const int32_t kv_row = next.kv_row(p, row);
+      next = AskedRow::of(p, part.seq, row + kPair, part.end_row);
       // In the order in which the warpgroups are done with what lies there.
       load(kRopePiece, kv_row);
       load(tile == 0 ? kLeftPiece : kRightPiece, kv_row);
       load(tile == 0 ? kRightPiece : kLeftPiece, kv_row);
-      kv_row = next;
     }
   }
 };
 
-// One of the two warps that bring a tile row by row.
-template <bool kIsF8>
+// One of the four warps that bring rows of bf16 one by one.
 struct RowProducer {
-  RowCopies<kIsF8> copies;
+  RowPairs rows;
+
+  __device__ __forceinline__ void produce(const WidePart& part) {
+    rows.begin(part);
+    for (int row = part.begin_row; row < part.end_row; row += kPair) rows.load_pair(part, row);
+  }
+};
+
+// One of the two warps that bring a tile of rows in f8.
+struct F8Producer {
+  F8Rows rows;
   const int tile, warp;
   uint32_t tiles = 0;  // so far
 
-  __device__ __forceinline__ void produce(const Parts& parts, const WidePart& part) {
+  __device__ __forceinline__ void produce(const WideParams& p, const WidePart& part) {
     const int mine = warp * kWarpRows + static_cast<int>(threadIdx.x) % 32;  // of a tile
     int row = part.begin_row + tile * kWideTile;
-    int kv_row = parts.row_of(part, row + mine);
-    uint32_t exponents = copies.exponents_of(kv_row);
+    int32_t kv_row = AskedRow::of(p, part.seq, row + mine, part.end_row).kv_row(p, row + mine);
+    uint4 scales = rows.scales_of(kv_row);
+    AskedRow next = AskedRow::of(p, part.seq, row + kPair + mine, part.end_row);
     for (; row < part.end_row; row += kPair, ++tiles) {
-      const int next_row = parts.row_of(part, row + kPair + mine);
-      const uint32_t next_exponents = copies.exponents_of(next_row);
-      copies.load_tile(tiles, kv_row, exponents);
+      const uint32_t exponents = exponents_of(scales);
+      const int32_t next_row = next.kv_row(p, row + kPair + mine);
+      scales = rows.scales_of(next_row);
+      next = AskedRow::of(p, part.seq, row + 2 * kPair + mine, part.end_row);
+      rows.load_tile(tiles, kv_row, exponents);
       kv_row = next_row;
-      exponents = next_exponents;
     }
   }
 };
@@ -148,12 +160,14 @@ __device__ __forceinline__ void bring_rows(const WideParams& p, const CUtensorMa
   if constexpr (kSource == RowSource::kTiles) {
     if (thread >= 2 * 32) return;
     TileProducer producer{rows, shared, thread / 32};
-    parts.walk([&](const WidePart& part) { producer.produce(parts, part); });
+    parts.walk([&](const WidePart& part) { producer.produce(p, part); });
+  } else if constexpr (kSource == RowSource::kRows) {
+    RowProducer producer{RowPairs(p, shared)};
+    parts.walk([&](const WidePart& part) { producer.produce(part); });
   } else {
-    constexpr bool kIsF8 = kSource == RowSource::kF8Rows;
     const int tile = thread / kTileThreads, warp = thread % kTileThreads / 32;
-    RowProducer<kIsF8> producer{RowCopies<kIsF8>(p, memory, shared, tile, warp), tile, warp};
-    parts.walk([&](const WidePart& part) { producer.produce(parts, part); });
+    F8Producer producer{F8Rows(p, memory, shared, tile, warp), tile, warp};
+    parts.walk([&](const WidePart& part) { producer.produce(p, part); });
   }
 }
 
@@ -310,7 +324,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t shared = shared_address(memory);
   let_next_start();
   if (threadIdx.x == 0) {
-    constexpr int kArrivals = kSource == RowSource::kTiles ? 1 : kTileThreads;
+    constexpr int kArrivals = kSource == RowSource::kTiles  ? 1
+                              : kSource == RowSource::kRows ? kThreads - kComputing
+                                                            : kTileThreads;
     for (int i = 0; i < 2 * kPanels; ++i)
       barrier_init(shared + WideShared::kFull + i * 8, kArrivals);
     for (int i = 0; i < 2 * kPieces; ++i) barrier_init(shared + WideShared::kEmpty + i * 8, 4);
@@ -460,6 +476,7 @@ void start(const WideParams& p, const CUtensorMap& rows, ops::Stream& stream) {
 bool can_run_wide(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream) {
   return args.out.dim(1) > kStreamRows && !stream.backend().batch_invariant &&
          head_groups(args) <= num_multiprocessors() &&
+         std::has_single_bit(static_cast<uint64_t>(args.cache.block_tokens())) &&
          (source_of(args) != RowSource::kTiles || can_map(rows_of(args.cache)));
 }
 
@@ -475,6 +492,7 @@ void run_wide(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
   p.absorbed = absorbed_params(args);
   p.absorbed.group_tokens = 1;
   p.absorbed.head_groups = 1;
+  p.block_shift = std::countr_zero(static_cast<uint64_t>(args.cache.block_tokens()));
   p.head_groups = static_cast<int>(head_groups(args));
   DeviceArena arena(stream.scratch());
   carve(args, arena, p);
