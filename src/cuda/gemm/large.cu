@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cuda/elementwise/combine_rows.h"
 #include "cuda/elementwise/ops.h"
 #include "cuda/gemm/choice.h"
 #include "cuda/gemm/cublaslt.h"
@@ -10,7 +11,6 @@
 #include "cuda/gemm/groups.cuh"
 #include "cuda/gemm/product.cuh"
 #include "cuda/gemm/quantize_rows.h"
-#include "cuda/gemm/rows.h"
 #include "cuda/runtime/device_arena.h"
 #include "ops/quantize_fp8.h"
 #include "tuned/table.h"

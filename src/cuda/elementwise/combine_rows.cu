@@ -1,4 +1,4 @@
-#include "cuda/gemm/rows.h"
+#include "cuda/elementwise/combine_rows.h"
 
 #include "cuda/elementwise/vector.cuh"
 #include "cuda/ptx/pdl.cuh"
@@ -9,7 +9,7 @@
 namespace fathom::cuda {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kSumThreads = 128;
 
 // What nobody reads again.
 __device__ __forceinline__ Words<Bf16> load_once(const Bf16* from) {
@@ -36,12 +36,12 @@ struct Pairs {
 };
 
 // Grid: (tokens, dim / 1024).
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kSumThreads)
     combine_rows_kernel(const __grid_constant__ CombineArgs p) {
   let_next_start();
   if (!p.pairs_are_old) wait_for_previous();
   const int64_t token = blockIdx.x;
-  const int channel = (blockIdx.y * kThreads + threadIdx.x) * kVector;
+  const int channel = (blockIdx.y * kSumThreads + threadIdx.x) * kVector;
   Vector sum{};
   const auto add = [&](const Pairs& pairs) {
     Words<Bf16> words[kPairs];
@@ -75,8 +75,8 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void combine_rows(const CombineArgs& args, ops::Stream& stream) {
-  const dim3 grid{static_cast<unsigned>(args.tokens), num_tiles(args.dim, kThreads * kVector)};
-  launch(combine_rows_kernel, {.grid = grid, .block = kThreads}, stream, args);
+  const dim3 grid{static_cast<unsigned>(args.tokens), num_tiles(args.dim, kSumThreads * kVector)};
+  launch(combine_rows_kernel, {.grid = grid, .block = kSumThreads}, stream, args);
 }
 
 }  // namespace fathom::cuda

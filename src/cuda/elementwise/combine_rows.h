@@ -3,7 +3,7 @@
 //
 //   combine_rows({.y = y, .weights = weights, .row_of_pair = row_of_pair, ...}, stream);
 //
-// Sizes are multiples of 16, rows 16-byte aligned. Only enqueues.
+// Sizes are multiples of 16, rows 16-byte aligned. Only enqueues. For cuda/gemm, which sorts the pairs.
 
 #include <cstdint>
 
