@@ -332,7 +332,7 @@ TEST_P(FusedExpertsTest, experts_of_quantised_rows_equal_the_quantisation_inside
 TEST_P(SharedExpertsTest, equals_the_shared_ffn_and_the_routed_experts) {
   for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3})
     for (const Sizes& sizes : kSharedSizes)
-      for (const int64_t tokens : {int64_t{0}, int64_t{1}, kDecodes, int64_t{61}, int64_t{65}}) {
+      for (const int64_t tokens : {int64_t{0}, int64_t{1}, kDecodes, int64_t{61}, int64_t{150}}) {
         SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << ", " << tokens
                                         << " tokens, " << sizes.hidden << "x" << sizes.inter);
         const SharedInputs in = make_shared_inputs(dtype, sizes, tokens);
@@ -356,6 +356,7 @@ TEST_P(SharedExpertsTest, rows_do_not_depend_on_the_batch) {
     for (const Sizes& sizes : kSharedSizes) {
       expect_rows_alike(dtype, sizes, {0, 1, 3, kDecodes / 2, kDecodes / 2 + 2, kDecodes});
       expect_rows_alike(dtype, sizes, {0, kDecodes + 1, 40, 64});
+      expect_rows_alike(dtype, sizes, {0, kDecodes + 1, 100, 250});
     }
 }
 

@@ -259,10 +259,10 @@ TEST_P(SharedKernelChoiceTest, shared_bf16_experts_of_2048_channels_match_float6
       expect_right_experts(kind, 5, 2048, true, 512);
 }
 
-// Of a width that has a kernel for few rows of an expert.
+// Of a width that has a kernel for few rows of an expert; of bf16 beyond them too.
 TEST_P(SharedKernelChoiceTest, shared_experts_of_few_rows_match_float64) {
   for (const WeightKind& kind : kWeightKinds) {
-    for (const int64_t tokens : {9, 64})
+    for (const int64_t tokens : {9, 64, 129, 300})
       if (kind.dtype == DType::kBf16) expect_right_experts(kind, tokens, 128, true, 192);
     for (const int64_t tokens : {9, 128})
       if (kind.dtype == DType::kF8E4M3) expect_right_experts(kind, tokens, 384, true, 256);

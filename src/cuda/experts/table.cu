@@ -11,7 +11,7 @@ void add_experts(ops::Backend& backend) {
   if (backend.batch_invariant) return;
   backend.moe_experts_shared = {.run = moe_experts_shared,
                                 .scratch_bytes = moe_experts_shared_scratch,
-                                .max_tokens = kMostFewSharedTokens,
+                                .max_tokens = kMostSharedTokens,
                                 .takes = takes_moe_experts_shared,
                                 .lacks = {tensor::DType::kU4x2}};
 }

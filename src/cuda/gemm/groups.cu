@@ -78,7 +78,8 @@ __device__ __forceinline__ int sum_before(int value, int (&warp_sums)[kMaxGroups
   return sum - value;
 }
 
-// The tiles of an expert's rows; a thread per expert. Few of gathered rows take two tiles of columns at a time.
+// The tiles of an expert's rows; a thread per expert. Few of gathered rows take two tiles of columns at a time, and both
+// blocks share the weights of a column that is left over.
 template <int kTileRows>
 __device__ __forceinline__ void list_tiles(const GroupTiles& list, int columns, int expert,
                                            int experts, int row, int num_rows) {
@@ -93,10 +94,22 @@ __device__ __forceinline__ void list_tiles(const GroupTiles& list, int columns, 
   GroupTile* next = list.tiles + first;
   for (int begin = 0; begin < num_rows; begin += kTileRows) {
     const int rows = min(kTileRows, num_rows - begin);
-    for (int column = 0; column < columns; column += columns_at_a_time(rows))
-      *next++ = {.group = expert, .row = row + begin, .num_rows = rows, .column = column};
+    for (int column = 0; column < columns; column += columns_at_a_time(rows)) {
+      const bool is_left_over = column + columns_at_a_time(rows) > columns;
+      *next++ = {.group = expert,
+                 .row = row + begin,
+                 .num_rows = rows,
+                 .column = column + (is_left_over ? GroupTile::kSharesColumn : 0)};
+    }
   }
-  if (expert == experts - 1) *list.count = first + tiles, *list.taken = 0;
+  if (static_cast<int>(threadIdx.x) == experts - 1) *list.count = first + tiles, *list.taken = 0;
+}
+
+// The thread's expert. Of many rows the shared ones come first, whose tiles take longest.
+__device__ __forceinline__ int expert_of_thread(const SortParams& p) {
+  const int thread = static_cast<int>(threadIdx.x);
+  if (p.shared == 0 || p.tile_rows == kFewTileRows || thread >= p.experts) return thread;
+  return thread < p.shared ? p.experts - p.shared + thread : thread - p.shared;
 }
 
 // Lists the tiles of an expert with so many pairs and returns its first row; a thread per expert, and any more.
@@ -121,7 +134,7 @@ __device__ __forceinline__ int plan_expert(const SortParams& p, int e, int total
 __global__ void __launch_bounds__(kMaxGroups) plan_kernel(const __grid_constant__ SortParams p) {
   let_next_start();
   wait_for_previous();
-  const int e = static_cast<int>(threadIdx.x);
+  const int e = expert_of_thread(p);
   const bool is_expert = e < p.experts;
   int* const counts = p.groups.starts + e;
   int total = 0;
@@ -176,7 +189,7 @@ __global__ void __launch_bounds__(kMaxGroups)
   extern __shared__ int rows[];
   let_next_start();
   count_chunk(p, 0, rows);
-  const int e = static_cast<int>(threadIdx.x);
+  const int e = expert_of_thread(p);
   const int first = plan_expert(p, e, e < p.experts ? rows[e] : 0);
   if (e < p.experts) rows[e] = first;
   __syncthreads();

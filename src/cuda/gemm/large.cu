@@ -320,9 +320,10 @@ ProductArgs grouped_product(const ExpertSizes& s, const GroupTiles& tiles, int64
           .taken = tiles.taken};
 }
 
-// h = silu(gate) * up, in the registers of the product; quantised there if a scale is of 128 channels.
-void run_gate_up(const ops::MoeExpertsArgs& args, const ExpertSizes& s,
-                 const ExpertScratch& scratch, ops::Stream& stream) {
+// h = silu(gate) * up, in the registers of the product; quantised there if a scale is of 128 channels. shared: null
+// without shared experts, as below.
+void run_gate_up(const ops::MoeExpertsArgs& args, const ops::MoeExpertsSharedArgs* shared,
+                 const ExpertSizes& s, const ExpertScratch& scratch, ops::Stream& stream) {
   const Groups& groups = scratch.groups;
   ProductArgs up = grouped_product(s, groups.gathered_tiles, s.groups.max_gathered_tiles(),
                                    args.gate_up, 2 * s.inter);
@@ -330,6 +331,8 @@ void run_gate_up(const ops::MoeExpertsArgs& args, const ExpertSizes& s,
   up.a_rows = groups.token_of_row;
   up.num_rows = s.groups.max_rows();
   up.is_gated = true;
+  if (shared != nullptr)
+    up.more = {.b = shared->shared_gate_up.data.data(), .groups = s.groups.shared};
   up.out = s.quantises_whole_rows() ? scratch.h_f32 : scratch.h;
   up.out_dtype = s.quantises_whole_rows() ? DType::kF32 : DType::kBf16;
   up.out_scale = s.quantises_whole_rows() ? nullptr : scratch.h_scale;
@@ -412,8 +415,8 @@ void run_few_bf16(const ops::MoeExpertsArgs& args, const ops::MoeExpertsSharedAr
                 stream);
 }
 
-void run_down(const ops::MoeExpertsArgs& args, const ExpertSizes& s, const ExpertScratch& scratch,
-              ops::Stream& stream) {
+void run_down(const ops::MoeExpertsArgs& args, const ops::MoeExpertsSharedArgs* shared,
+              const ExpertSizes& s, const ExpertScratch& scratch, ops::Stream& stream) {
   ProductArgs down =
       grouped_product(s, scratch.groups.tiles, s.groups.max_tiles(), args.down, s.hidden_size);
   down.a = {.data = scratch.h,
@@ -423,6 +426,8 @@ void run_down(const ops::MoeExpertsArgs& args, const ExpertSizes& s, const Exper
             .stride = s.inter};
   down.a_scale = scratch.h_scale;
   down.out = scratch.y;
+  if (shared != nullptr)
+    down.more = {.b = shared->shared_down.data.data(), .groups = s.groups.shared};
   down.tile =
       tuned::choose({.dtype = dtype_of(s.weight), .experts = s.groups.experts, .inter = s.inter},
                     s.groups.tokens)
@@ -461,8 +466,8 @@ bool run_experts(const ops::MoeExpertsArgs& args, const ops::MoeExpertsSharedArg
     const auto run = s.weight == Stored::kBf16 ? run_few_bf16 : run_few_f8;
     run(args, shared, s, scratch, stream);
   } else {
-    run_gate_up(args, s, scratch, stream);
-    run_down(args, s, scratch, stream);
+    run_gate_up(args, shared, s, scratch, stream);
+    run_down(args, shared, s, scratch, stream);
   }
   combine_rows({.y = scratch.y,
                 .weights = args.weights.as<float>(),
@@ -482,6 +487,9 @@ bool run_experts(const ops::MoeExpertsArgs& args, const ops::MoeExpertsSharedArg
 ExpertSizes sizes_of(const ops::MoeExpertsSharedArgs& args) {
   ExpertSizes s = sizes_of(args.experts);
   s.groups.shared = ops::row_values(args.shared_down.data) / s.inter;
+  // Shared experts have all the rows: of bf16 more than one tile of few is slower than tiles of many.
+  if (s.weight == Stored::kBf16 && s.groups.tokens > kFewTileRows)
+    s.groups.tile_rows = kGroupTileRows;
   return s;
 }
 
@@ -493,10 +501,9 @@ bool large_moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream) {
 
 bool large_takes_shared(const ops::MoeExpertsSharedArgs& args) {
   const ExpertSizes s = sizes_of(args);
-  static_assert(kMostFewSharedTokens == kFewRowsTokens);
-  const bool takes_them =
-      s.weight == Stored::kBf16 ? s.groups.tokens <= kFewTileRows : s.groups.shared == 1;
-  return takes_shape(s) && s.has_few_rows() && takes_them &&
+  const bool takes_them = s.weight == Stored::kBf16 ? s.groups.tokens <= kMostSharedTokens
+                                                    : s.has_few_rows() && s.groups.shared == 1;
+  return takes_shape(s) && s.takes_few_rows && takes_them &&
          ops::row_values(args.shared_down.data) == s.groups.shared * s.inter;
 }
 

@@ -25,9 +25,9 @@ inline constexpr int64_t kFewestLargeTokens = 9;
 bool large_takes_few(const ops::MoeExpertsArgs& args);
 bool large_moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream);
 int64_t large_moe_experts_scratch(const ops::MoeExpertsArgs& args);
-// With the shared experts as some more, which have as many rows as there are tokens: of bf16 one tile at most, as more
-// of them are faster apart, of FP8 one expert. Whether these shapes have kernels for that, up to so many tokens:
-inline constexpr int64_t kMostFewSharedTokens = 128;
+// With the shared experts as some more, which have as many rows as there are tokens: of FP8 one expert, of few rows.
+// Whether these shapes have kernels for that, up to so many tokens:
+inline constexpr int64_t kMostSharedTokens = 1024;
 bool large_takes_shared(const ops::MoeExpertsSharedArgs& args);
 bool large_moe_experts_shared(const ops::MoeExpertsSharedArgs& args, ops::Stream& stream);
 int64_t large_moe_experts_shared_scratch(const ops::MoeExpertsSharedArgs& args);

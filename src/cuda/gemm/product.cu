@@ -29,6 +29,7 @@ double small_rounds(const ProductArgs& args) {
 // As was chosen, else what takes fewer rounds. Groups of quantised rows are bound by what is read from the L2 cache:
 // wide tiles, which need whole blocks of scales, read their rows half as often.
 bool takes_large_tiles(const ProductArgs& args) {
+  if (args.more.groups > 0) return true;
   const bool is_wide_group = args.tiles != nullptr && takes_quantised(args.weight);
   const bool can =
       !is_wide_group || !scales_blocks(args) || args.n % (4 * tensor::kScaleBlock) == 0;

@@ -26,10 +26,18 @@ inline constexpr int kSecondAlignment = 256;
 inline constexpr int kGatheredTileColumns = 128;
 
 // Rows [row, row + num_rows) of a and of out, of one group. Up to the next multiple of kGroupAlignment out may get
-// anything. Of gathered rows, two blocks': tile `column` of the columns of more than kGroupTileRows rows, half of the
-// rows each; else that tile and the next one, all rows each.
+// anything. Of gathered rows, two blocks': tile `column` of the columns where shares_column() says so, as it does of
+// more than kGroupTileRows rows, of which each block has half; else that tile and the next one, all rows each.
 struct alignas(16) GroupTile {
+  static constexpr int kSharesColumn =
+      1 << 30;  // in `column`: of a last one, whose rows are one block's
+
   int group, row, num_rows, column;
+
+  __device__ bool shares_column(int block_rows) const {
+    return num_rows > block_rows || column >= kSharesColumn;
+  }
+  __device__ int column_index() const { return column & (kSharesColumn - 1); }
 };
 
 // A second matrix for the same rows.
@@ -39,6 +47,13 @@ struct SecondMatrix {
   int64_t n = 0;
   void* out = nullptr;  // bf16[rows, n]
   int64_t out_stride = 0;
+};
+
+// Groups behind the others, whose matrices are parts of one: of a gated product [2, groups * n / 2, k], else
+// [n, groups * k], k a multiple of a stage's.
+struct MoreGroups {
+  const void* b = nullptr;
+  int64_t groups = 0;
 };
 
 struct ProductArgs {
@@ -77,6 +92,7 @@ struct ProductArgs {
   int raster = 0;
   // Neither gathered nor grouped, not added to, bf16 results, and n a multiple of kSecondAlignment.
   SecondMatrix second{};
+  MoreGroups more{};  // of bf16, gated or with large tiles
 };
 
 // What a product without groups takes, in rounds of all clusters with the smaller tiles.

@@ -23,15 +23,19 @@ __device__ __forceinline__ void feed(const TiledParams& p, uint32_t shared) {
   constexpr int kHalf = C::kBlockM / kClusterBlocks;
   Ring<C> ring(shared);
   for_each_tile<C>(p, shared, [&](const Tile& tile, Queue<C>& queue) {
-    const int a_row = tile.row + rank * kHalf, b_row = tile.group * p.group_rows + tile.column;
+    const int a_row = tile.row + rank * kHalf;
+    const int b_row =
+        tile.group * (tile.is_second ? p.second.group_rows : p.group_rows) + tile.column;
+    const int b_k = C::kHasMoreGroups && tile.is_second ? tile.group * p.second.group_k : 0;
     const CUtensorMap* const b = tile.is_second ? &p.second.b : &p.b;
     for (int k = 0; k < p.num_steps; ++k, ring.advance()) {
       barrier_wait(ring.empty(), ring.phase ^ 1);
       barrier_expect(ring.full(), C::kStageBytes);
       load_tile_to(&p.a, ring.a() + rank * kHalf * C::kRowBytes, ring.full(), k * C::kBlockK, a_row,
                    0b11);
-      load_tile(b, ring.b(), ring.full(), k * C::kBlockK, b_row);
-      load_tile(b, ring.b() + C::kBBytes / 2, ring.full(), k * C::kBlockK, b_row + p.half_distance);
+      load_tile(b, ring.b(), ring.full(), b_k + k * C::kBlockK, b_row);
+      load_tile(b, ring.b() + C::kBBytes / 2, ring.full(), b_k + k * C::kBlockK,
+                b_row + p.half_distance);
       if (C::kHasQueue && rank == 0) queue.feed(p, k);
     }
   });
@@ -127,15 +131,18 @@ __device__ __forceinline__ void feed_scales(const TiledParams& p, uint32_t share
 template <class C>
 __device__ __forceinline__ void feed_b(const TiledParams& p, const Ring<C>& ring, const Tile& tile,
                                        int rank, int k) {
-  const int row = tile.group * p.group_rows + tile.column;
+  const bool is_second = C::kHasMoreGroups && tile.is_second;
+  const CUtensorMap* const b = is_second ? &p.second.b : &p.b;
+  const int row = tile.group * (is_second ? p.second.group_rows : p.group_rows) + tile.column;
+  const int half_distance = is_second ? p.second.half_distance : p.half_distance;
   barrier_expect(ring.full(), C::kBBytes);
   for (int half = 0; half < 2; ++half) {
     const uint32_t to = ring.b() + half * (C::kBBytes / 2);
-    const int from = row + half * p.half_distance;
+    const int from = row + half * half_distance;
     if (!tile.shares_columns) {
-      load_tile(&p.b, to, ring.full(), k * C::kBlockK, from);
+      load_tile(b, to, ring.full(), k * C::kBlockK, from);
     } else if (half == rank) {
-      load_tile_to(&p.b, to, ring.full(), k * C::kBlockK, from, 0b11);
+      load_tile_to(b, to, ring.full(), k * C::kBlockK, from, 0b11);
     }
   }
 }

@@ -40,6 +40,26 @@ void add_second(const ProductArgs& args, TiledParams& p) {
   p.pairs = static_cast<int>(ceil_div(p.n + second.n, int64_t{kClusterBlocks} * p.block_columns));
 }
 
+// Behind what p.b, p.out_map, p.n and p.block_columns are.
+template <class C>
+void add_more_groups(const ProductArgs& args, TiledParams& p) {
+  const int64_t k = args.a.columns, n = args.n, more = args.more.groups;
+  FATHOM_CHECK(args.tiles != nullptr && args.second.b == nullptr && k % C::kBlockK == 0,
+               "more groups of " << k << " channels");
+  const Matrix b{.data = args.more.b,
+                 .dtype = args.a.dtype,
+                 .rows = C::kGathers ? more * n : n,
+                 .columns = C::kGathers ? k : more * k,
+                 .stride = C::kGathers ? k : more * k};
+  p.second.b = tensor_map(b, C::kBlockN / 2);
+  p.second.out_map = p.out_map;
+  p.second.rows = p.n;
+  p.second.first_group = static_cast<int>(args.groups);
+  p.second.group_rows = C::kGathers ? p.n : 0;
+  p.second.group_k = C::kGathers ? 0 : static_cast<int>(k);
+  p.second.half_distance = C::kGathers ? static_cast<int>(more) * p.n : p.half_distance;
+}
+
 template <class C>
 TiledParams params_of(const ProductArgs& args) {
   const int64_t b_columns = C::kExpands ? args.a.columns / 2 : args.a.columns;
@@ -79,6 +99,12 @@ TiledParams params_of(const ProductArgs& args) {
   p.second.begin = std::numeric_limits<int>::max();
   if (args.second.b != nullptr) add_second<C>(args, p);
   p.half_distance = C::kGathers ? p.n : C::kBlockN / 2;
+  p.second.first_group = std::numeric_limits<int>::max();
+  if constexpr (C::kHasMoreGroups) {
+    if (args.more.groups > 0) add_more_groups<C>(args, p);
+  } else {
+    FATHOM_CHECK(args.more.groups == 0, "tiles that have no more groups");
+  }
   p.num_steps = static_cast<int>(ceil_div(args.a.columns, C::kBlockK));
   p.m_tiles = static_cast<int>(ceil_div(args.a.rows, C::kBlockM));
   // The clusters that work at once should share what they read: so many tiles of rows by as many columns.

@@ -30,11 +30,15 @@ inline constexpr int kQueueSlots = 8;
 // Stages of pairs of 4 bits that are read ahead.
 inline constexpr int kPairStages = 3;
 
-// A second matrix for the same rows, from column `begin` on of all columns.
+// A second matrix for the same rows, from column `begin` on of all columns, or the matrix of the groups from
+// `first_group` on.
 struct SecondParams {
   CUtensorMap b, out_map;
   const float* b_scale;
   int rows, begin;
+  int first_group;
+  int group_rows, group_k;  // from group to group
+  int half_distance;        // as TiledParams::half_distance
 };
 
 struct TiledParams {
@@ -100,6 +104,7 @@ struct Tiling {
   static constexpr int kBoxesAt = kPairsAt + kPairStages * kPairBytes;  // multiples of 1024
   // Tiles that are handed out, and a barrier each.
   static constexpr bool kHasQueue = !kExpands && (kGathers || (!kHasScales && kBlockN == 256));
+  static constexpr bool kHasMoreGroups = !kExpands && !kHasScales && kBlockN == 256;
   static constexpr int kQueueBytes = kHasQueue ? kQueueSlots * (16 + 8) : 0;
   static constexpr int kSmallBytes =
       (2 * kStages + kPairStages) * 8 + 16 + kScaleStages * kScaleBytes + kQueueBytes;
@@ -131,7 +136,7 @@ struct Tiling {
 struct Tile {
   int group, row, num_rows, column;
   bool shares_columns;
-  bool is_second = false;  // of the second matrix, whose column it is
+  bool is_second = false;  // of the second matrix, whose column it is, or whose group
 };
 
 // Two blocks' tile of a group, with its columns.
@@ -144,14 +149,16 @@ __device__ __forceinline__ GroupTile group_tile(const TiledParams& p, int index)
 }
 template <class C>
 __device__ __forceinline__ Tile block_tile(const TiledParams& p, const GroupTile& tile, int rank) {
-  const bool shares_columns = tile.num_rows > C::kBlockM;
-  const int column = tile.column + (shares_columns ? 0 : rank);
+  const bool shares_columns = tile.shares_column(C::kBlockM);
+  const int column = tile.column_index() + (shares_columns ? 0 : rank);
   const int rows_before = shares_columns ? rank * C::kBlockM : 0;
-  return {.group = tile.group,
+  const bool is_second = C::kHasMoreGroups && tile.group >= p.second.first_group;
+  return {.group = tile.group - (is_second ? p.second.first_group : 0),
           .row = tile.row + rows_before,
           .num_rows = column * p.block_columns < p.n ? tile.num_rows - rows_before : 0,
           .column = column * p.block_columns,
-          .shares_columns = shares_columns};
+          .shares_columns = shares_columns,
+          .is_second = is_second};
 }
 
 template <class C>
