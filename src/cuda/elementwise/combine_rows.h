@@ -20,7 +20,6 @@ struct CombineArgs {
   int64_t tokens = 0, copies = 0, dim = 0;
   int64_t shared = 0;  // the first copies, which have no weights: 1
   bool accumulate = false;
-  bool pairs_are_old = false;   // weights and rows of pairs are older than the kernel before
   tensor::Bf16* out = nullptr;  // bf16[tokens, dim]
   int64_t out_stride = 0;
 };

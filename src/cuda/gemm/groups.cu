@@ -14,7 +14,7 @@ namespace fathom::cuda {
 namespace {
 
 // Up to kOneChunk pairs are one chunk.
-constexpr int kChunk = 1024, kOneChunk = 1280, kThreads = 256;
+constexpr int kChunk = 1024, kOneChunk = 4096, kThreads = 256;
 
 int64_t num_chunks(const GroupSizes& sizes) {
   return sizes.pairs() <= kOneChunk ? 1 : num_tiles(sizes.pairs(), kChunk);
@@ -78,8 +78,8 @@ __device__ __forceinline__ int sum_before(int value, int (&warp_sums)[kMaxGroups
   return sum - value;
 }
 
-// The tiles of an expert's rows; a thread per expert. Few of gathered rows take two tiles of columns at a time, and both
-// blocks share the weights of a column that is left over.
+// The tiles of an expert's rows; a thread per expert. Few of gathered rows take two tiles of columns at a time, and
+// both blocks share the weights of a column that is left over.
 template <int kTileRows>
 __device__ __forceinline__ void list_tiles(const GroupTiles& list, int columns, int expert,
                                            int experts, int row, int num_rows) {

@@ -477,7 +477,6 @@ bool run_experts(const ops::MoeExpertsArgs& args, const ops::MoeExpertsSharedArg
                 .dim = s.hidden_size,
                 .shared = s.groups.shared,
                 .accumulate = args.accumulate,
-                .pairs_are_old = s.has_few_rows(),
                 .out = args.out.as<Bf16>(),
                 .out_stride = args.out.stride(0)},
                stream);

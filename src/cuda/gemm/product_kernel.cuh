@@ -258,8 +258,8 @@ __global__ void __launch_bounds__(kTiledThreads, 1)
     init_barriers<C>(shared);
   }
   cluster_sync_parted();
-  let_next_start();
   wait_for_previous();
+  let_next_start();  // what this kernel waited for may be read before its end, then
   if (threadIdx.x < kWarpgroup) {
     give_registers<kFeedingRegisters<C>>();
     if constexpr (C::kExpands) {
