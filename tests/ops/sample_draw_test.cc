@@ -215,6 +215,29 @@ TEST_P(SampleDrawTest, depends_on_seed_and_position_only) {
   EXPECT_GT(distinct(row.rules, 50).size(), 20u);
 }
 
+// More rows than a GPU takes at once.
+TEST_P(SampleDrawTest, rows_of_a_large_batch_are_those_of_a_row_alone) {
+  ref::Random random(13);
+  std::vector<SampleRow> rows;
+  for (int i = 0; i < 50; ++i) {
+    SampleRow row{.rules = {.logits = random_logits(random, 4004, 3)},
+                  .seed = 6,
+                  .position = i,
+                  .num_top = i % 6};
+    if (i % 3 == 0) row.rules.temperature = 0;
+    if (i % 5 == 4) row.forced = 17;
+    rows.push_back(row);
+  }
+  const std::vector<SampleOutcome> out = sample(rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const SampleOutcome alone = sample({rows[i]})[0];
+    EXPECT_EQ(out[i].token, alone.token) << "row " << i;
+    EXPECT_EQ(out[i].logprob, alone.logprob) << "row " << i;
+    EXPECT_EQ(out[i].top_ids, alone.top_ids) << "row " << i;
+    EXPECT_EQ(out[i].top_logprobs, alone.top_logprobs) << "row " << i;
+  }
+}
+
 TEST_P(SampleDrawTest, top_k_with_ties_keeps_the_lower_ids) {
   EXPECT_EQ(distinct({.logits = {1, 2, 2, 2, 2}, .top_k = 2}, 200), (std::set<int32_t>{1, 2}));
   EXPECT_EQ(distinct({.logits = {5, 5, 5, 5, 5}, .top_k = 3}, 300), (std::set<int32_t>{0, 1, 2}));

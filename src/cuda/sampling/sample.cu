@@ -1,6 +1,7 @@
 // sample: one cluster of 8 blocks per row (16 where the vocabulary is above 131,072), the row in registers. Bound by
 // latency for some rows: one read of the row and a barrier of the cluster for a greedy one, some 15 barriers more
-// where top_k or top_p limit a draw; by reading 4 bytes a logit for many. Shared: 77 KB.
+// where top_k or top_p limit a draw; for many by latency too, some 50 instructions a logit and what draws spill, so two
+// blocks share a multiprocessor. Shared: 77 KB.
 // The layout is a function of the vocabulary alone, so a row's log-probabilities are the same in any batch; tokens
 // are exact anyway (ops/sample_weight.h). Compiled without fused multiply-add.
 
@@ -39,7 +40,9 @@ __device__ __forceinline__ Choice choose(const SampleParams& p, const SampleRow&
   return {.token = Draw(p, row, cluster, values, rank_logit(best)).run(), .failed = 0};
 }
 
-__global__ void __launch_bounds__(kSampleThreads, 1)
+// kBlocks: of a multiprocessor.
+template <int kBlocks>
+__global__ void __launch_bounds__(kSampleThreads, kBlocks)
     sample_rows(const __grid_constant__ SampleParams p) {
   __shared__ ClusterShared shared;
   extern __shared__ __align__(16) char dynamic[];
@@ -113,7 +116,8 @@ SampleParams params_of(const ops::SampleArgs& args, int ranks) {
 void sample(const ops::SampleArgs& args, ops::Stream& stream) {
   const int64_t rows = args.logits.dim(0);
   const int ranks = num_ranks("sample", args.logits);
-  launch(sample_rows,
+  const bool is_round = rows * ranks <= num_multiprocessors();
+  launch(is_round ? sample_rows<1> : sample_rows<2>,
          {.grid = static_cast<unsigned>(rows * ranks),
           .block = kSampleThreads,
           .shared_bytes = static_cast<int>(sizeof(DrawValues)),

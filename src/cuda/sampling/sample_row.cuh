@@ -104,13 +104,12 @@ class SampleRow {
 
   // Whether one of the thread's raw logits is NaN, +inf, or -inf where the mask allows the token.
   __device__ __forceinline__ bool has_non_finite() const {
-    bool bad = false;
+    bool has_lowest = false;
 #pragma unroll
     for (int i = 0; i < kRowGroups; ++i)
 #pragma unroll
-      for (int c = 0; c < 4; ++c)
-        bad |= !(values[i][c] < INFINITY) || (values[i][c] == -INFINITY && allows(i, c));
-    return bad;
+      for (int c = 0; c < 4; ++c) has_lowest |= values[i][c] == -INFINITY;
+    return has_too_large() || (has_lowest && has_allowed_lowest());
   }
   // Whether one of the thread's values is too large after adjust().
   __device__ __forceinline__ bool has_too_large() const {
@@ -165,6 +164,14 @@ class SampleRow {
   }
 
  private:
+  __device__ __forceinline__ bool has_allowed_lowest() const {
+    bool bad = false;
+#pragma unroll
+    for (int i = 0; i < kRowGroups; ++i)
+#pragma unroll
+      for (int c = 0; c < 4; ++c) bad |= values[i][c] == -INFINITY && allows(i, c);
+    return bad;
+  }
   __device__ __forceinline__ bool allows(int group, int c) const {
     return (allowed_ >> (4 * group + c) & 1) != 0;
   }
