@@ -168,16 +168,17 @@ bool Mla::quantises_out(const LayerStep& step) const {
 std::optional<ops::MlaDecodeArgs> Mla::decode_args(const LayerStep& step) const {
   const ForwardBatch& batch = step.batch;
   const MlaBuffers& buffers = step.buffers.mla;
-  const int64_t tokens = batch.num_absorbed_tokens;
+  const int64_t sequences = batch.num_absorbed_sequences;
+  const bool is_one = sequences == 1 && batch.tree_mask.is_null();
   const bool only_decodes =
-      fused_.mla_decode && is_absorbed(batch) && tokens == batch.num_absorbed_sequences;
+      fused_.mla_decode && is_absorbed(batch) && (is_one || batch.num_absorbed_tokens == sequences);
   if (!only_decodes) return {};
   ops::MlaDecodeArgs args;
   args.w_uk = w_uk_;
   args.w_uv = w_uv_;
   args.rows = append_args(step);
-  args.kv_len = batch.kv_len.slice(0, 0, tokens);
-  args.block_tables = batch.tables().slice(0, 0, tokens);
+  args.kv_len = batch.kv_len.slice(0, 0, sequences);
+  args.block_tables = batch.tables().slice(0, 0, sequences);
   args.scale = softmax_scale_;
   args.out = buffers.out;
   if (reads_f8(step)) args.out = buffers.out_f8;

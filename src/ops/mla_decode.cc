@@ -33,8 +33,11 @@ void mla_decode(const MlaDecodeArgs& args, Stream& stream) {
   expect_queries(args, act, dims);
   expect_rows(args.rows, act, dims);
   Dim max_blocks("max_blocks");
-  expect("kv_len", args.kv_len, DType::kI32, {&dims.tokens});
-  expect("block_tables", args.block_tables, DType::kI32, {&dims.tokens, &max_blocks});
+  Dim seqs("seqs");
+  expect("kv_len", args.kv_len, DType::kI32, {&seqs});
+  FATHOM_CHECK(seqs.value() == 1 || seqs.value() == dims.tokens.value(),
+               dims.tokens.value() << " tokens of " << seqs.value() << " sequences");
+  expect("block_tables", args.block_tables, DType::kI32, {&seqs, &max_blocks});
   expect_out(args.out, act, dims);
   dispatch("mla_decode", args.rows.cache.format.latent, stream.backend().mla_decode, args, stream);
 }

@@ -1,7 +1,7 @@
 #pragma once
 // mla_decode, fused: everything between a layer's compressed queries and its heads' outputs in a step that decodes,
-// one token of each sequence, to the bit what its parts give one after the other (ops/rms_norm.h, ops/linear.h,
-// ops/rope.h, ops/head_linear.h, ops/kv_cache.h, ops/mla.h):
+// one token of each sequence, or the last tokens of one (drafts), to the bit what its parts give one after the other
+// (ops/rms_norm.h, ops/linear.h, ops/rope.h, ops/head_linear.h, ops/kv_cache.h, ops/mla.h):
 //   q         = linear(rms_norm(q_a), q_b)               quantised rows where q_b is f8_e4m3; without q_a: q as given
 //   kv_append(rows)
 //   q_rope    = rope(q[..., nope:], rows.table)
@@ -15,8 +15,9 @@
 //   q             act[tokens, heads, nope + rope]         not rotated, and stays so; null with q_a
 //   w_uk, w_uv    [heads, kv_lora_rank, nope], [heads, v, kv_lora_rank]   as head_linear's weight
 //   rows          of kv_append; its table is that of the queries too
-//   kv_len        i32[tokens]              rows of a token's sequence, its own included, which is the last; 0 = padding
-//   block_tables  i32[tokens, max_blocks]  rows may be strided
+//   kv_len        i32[seqs]                rows of a sequence, those of its tokens included, which are the last; 0 =
+//                                          padding. seqs: tokens, or 1, whose tokens see their own row and those before
+//   block_tables  i32[seqs, max_blocks]    rows may be strided
 //   out           act[tokens, heads, v], or f8_e4m3[tokens, heads * v] with f32[tokens, ceil(heads * v / 128)]
 // A token whose kv_rows is -1 has no place in the cache; if its kv_len is not 0 its outputs may be anything.
 //

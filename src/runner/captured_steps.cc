@@ -19,7 +19,7 @@ CapturedSteps::Map::const_iterator CapturedSteps::find(const StepLayout& layout)
       *std::lower_bound(sizes.begin(), sizes.end(), static_cast<int>(step.num_slices));
   int64_t num_blocks = config_.max_blocks;
   for (const ops::LongAttention& long_ones : config_.long_attention) {
-    const int64_t limit = short_blocks(long_ones, int64_t{batch_size} * step.num_tokens);
+    const int64_t limit = short_blocks(long_ones, batch_size, static_cast<int>(step.num_tokens));
     if (layout.table_blocks <= limit) num_blocks = std::min(num_blocks, limit);
   }
   return graphs_.find({.batch_size = batch_size,
@@ -28,9 +28,13 @@ CapturedSteps::Map::const_iterator CapturedSteps::find(const StepLayout& layout)
                        .num_blocks = num_blocks});
 }
 
-int64_t CapturedSteps::short_blocks(const ops::LongAttention& long_ones, int64_t num_tokens) const {
-  if (num_tokens >= long_ones.tokens) return config_.max_blocks;
-  return std::min(config_.max_blocks, long_ones.rows / num_tokens / config_.block_tokens);
+int64_t CapturedSteps::short_blocks(const ops::LongAttention& long_ones, int batch_size,
+                                    int num_tokens) const {
+  const int64_t tokens = int64_t{batch_size} * num_tokens;
+  const bool is_other = long_ones.of_one_sequence && batch_size != 1;
+  if (tokens >= long_ones.tokens || is_other) return config_.max_blocks;
+  const int64_t times = long_ones.of_one_sequence ? 1 : tokens;
+  return std::min(config_.max_blocks, long_ones.rows / times / config_.block_tokens);
 }
 
 const CapturedSteps::Graphs* CapturedSteps::pad(StepLayout& layout) const {
@@ -80,7 +84,7 @@ bool CapturedSteps::renew_one(const Parts& parts, ops::Stream& stream) {
 void CapturedSteps::capture(Shape shape, const Parts& parts, ops::Stream& stream) {
   std::set<int64_t, std::greater<>> limits = {config_.max_blocks};
   for (const ops::LongAttention& long_ones : config_.long_attention)
-    limits.insert(short_blocks(long_ones, int64_t{shape.batch_size} * shape.num_tokens));
+    limits.insert(short_blocks(long_ones, shape.batch_size, shape.num_tokens));
   for (const int64_t limit : limits) {
     shape.num_blocks = limit;
     capture_one(shape, parts, stream);

@@ -70,9 +70,9 @@ class CapturedSteps {
   using Map = std::map<Shape, Graphs>;
 
   Map::const_iterator find(const StepLayout& layout) const;
-  // Blocks that a sequence may have in a step of so many query tokens that is captured for short ones. max_blocks:
-  // these are not apart.
-  int64_t short_blocks(const ops::LongAttention& long_ones, int64_t num_tokens) const;
+  // Blocks that a sequence may have in a step of so many sequences, each of so many query tokens, that is captured for
+  // short ones. max_blocks: these are not apart.
+  int64_t short_blocks(const ops::LongAttention& long_ones, int batch_size, int num_tokens) const;
   void pad_to(const Shape& shape, StepLayout& layout) const;
   // For sequences of each limit.
   void capture(Shape shape, const Parts& parts, ops::Stream& stream);

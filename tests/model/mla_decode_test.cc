@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <vector>
 
 #include "cpu/reference/reference_backend.h"
@@ -48,14 +47,16 @@ void run_out_parts(const ops::HeadLinearQuantizeArgs& args, ops::Stream& stream)
 void run_parts(const ops::MlaDecodeArgs& args, ops::Stream& stream) {
   ++num_calls;
   const Tensor& uk = args.w_uk.data;
-  const int64_t tokens = args.kv_len.dim(0), heads = uk.dim(0), nope = uk.dim(2);
+  const int64_t seqs = args.kv_len.dim(0), tokens = args.rows.kv_rows.dim(0);
+  const int64_t heads = uk.dim(0), nope = uk.dim(2);
   const int64_t qk = nope + args.rows.table.dim(1);
   const ops::DeviceBuffer memory = *ops::DeviceBuffer::allocate(stream.backend(), 1 << 22);
   tensor::Arena arena = memory.arena();
   const auto rows = [&](int64_t dim) { return arena.allocate(DType::kF32, {tokens, heads, dim}); };
   const Tensor q = rows(qk), q_latent = rows(uk.dim(1)), latent = rows(uk.dim(1));
-  const Tensor starts = arena.allocate(DType::kI32, {tokens + 1});
-  std::iota(starts.as<int32_t>(), starts.as<int32_t>() + tokens + 1, 0);
+  const Tensor starts = arena.allocate(DType::kI32, {seqs + 1});
+  for (int64_t s = 0; s <= seqs; ++s)
+    starts.as<int32_t>()[s] = static_cast<int32_t>(s * tokens / seqs);
   if (args.q_a.is_null()) std::copy_n(args.q.as<float>(), args.q.num_elements(), q.as<float>());
   run_query_parts({.q_a = args.q_a,
                    .q_norm = args.q_norm,
@@ -141,6 +142,23 @@ TEST(MlaDecode, of_the_parts_changes_no_bit_of_a_model) {
     EXPECT_EQ(num_calls, 3 * loaded.model().config().num_hidden_layers);
     EXPECT_EQ(actual, answers(parts)) << (dequantise ? "bf16" : "fp8");
   }
+}
+
+// A sequence's drafts: logits of three tokens at once behind a prompt that is long enough for the absorbed form.
+std::vector<std::vector<float>> verified(const LoadedModel& loaded) {
+  StepHarness harness(loaded, {});
+  const int sequence = harness.add_sequence();
+  harness.step({{.sequence = sequence, .tokens = std::vector<int32_t>(200, 5)}});
+  return harness.step({{.sequence = sequence, .tokens = {17, 260, 31}}})[0].logits;
+}
+
+TEST(MlaDecode, of_the_parts_changes_no_bit_of_a_sequences_drafts) {
+  const std::string path = source_path("models/demo");
+  const LoadedModel loaded(path, {}, whole_backend()), parts(path, {}, cpu::reference_backend());
+  num_calls = 0;
+  const std::vector<std::vector<float>> actual = verified(loaded);
+  EXPECT_EQ(num_calls, loaded.model().config().num_hidden_layers);
+  EXPECT_EQ(actual, verified(parts));
 }
 
 TEST(MlaEnds, of_the_parts_change_no_bit_of_a_model) {

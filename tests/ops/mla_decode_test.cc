@@ -20,7 +20,9 @@ constexpr int64_t kCompressed = 1536, kBlockTokens = 64;
 
 struct DecodeCase {
   int64_t heads = 2, room = 0;    // room: for rows in the tables, at least
-  std::vector<int32_t> kv_len{};  // of each token; 0 = padding
+  std::vector<int32_t> kv_len{};  // of each sequence; 0 = padding
+  int64_t tokens = 1;             // of each sequence
+  int64_t without_place = 0;      // of the tokens, the last ones: rows that nobody sees are NaN
   bool compressed = true, quantised = true;
   DType norm = DType::kF32;
 };
@@ -44,22 +46,29 @@ INSTANTIATE_TEST_SUITE_P(backends, MlaDecodeTest, testing::ValuesIn(one_of_each_
 // Blocks of all sequences, shuffled: sequence s has every size()-th one from s on.
 MlaDecodeTest::Call MlaDecodeTest::make_call(const DecodeCase& c) {
   ref::Random random(static_cast<uint64_t>(c.heads + c.kv_len[0]));
-  const auto tokens = static_cast<int64_t>(c.kv_len.size());
+  const auto seqs = static_cast<int64_t>(c.kv_len.size());
+  const int64_t tokens = seqs * c.tokens;
   const int64_t most = *std::max_element(c.kv_len.begin(), c.kv_len.end());
   const int64_t blocks =
       std::max((most + kBlockTokens - 1) / kBlockTokens + 1, c.room / kBlockTokens);
   const ops::KvFormat format = ops::KvFormat::of(act(), kLatent, kRope);
-  HostTensor tables(DType::kI32, {tokens, blocks}), rows(DType::kI64, {tokens}, -1);
-  const std::vector<int32_t> order = random.permutation(static_cast<int>(tokens * blocks));
+  HostTensor tables(DType::kI32, {seqs, blocks}), rows(DType::kI64, {tokens}, -1);
+  const std::vector<int32_t> order = random.permutation(static_cast<int>(seqs * blocks));
+  for (int64_t s = 0; s < seqs; ++s)
+    for (int64_t i = 0; i < blocks; ++i) tables.at(s, i) = order[static_cast<size_t>(i * seqs + s)];
+  HostTensor kv_a = random.normal(act(), {tokens, kLatent + kRope});
   for (int64_t t = 0; t < tokens; ++t) {
-    for (int64_t i = 0; i < blocks; ++i)
-      tables.at(t, i) = order[static_cast<size_t>(i * tokens + t)];
-    const int64_t last = c.kv_len[static_cast<size_t>(t)] - 1;
-    if (last < 0) continue;
-    rows.at(t) = tables.at(t, last / kBlockTokens) * static_cast<double>(kBlockTokens) +
-                 static_cast<double>(last % kBlockTokens);
+    const int64_t s = t / c.tokens, kv_len = c.kv_len[static_cast<size_t>(s)];
+    const int64_t row = kv_len - c.tokens + t % c.tokens;
+    if (kv_len == 0) continue;
+    if (t % c.tokens >= c.tokens - c.without_place) {
+      for (int64_t i = 0; i < kLatent + kRope; ++i) kv_a.at(t, i) = std::nan("");
+      continue;
+    }
+    rows.at(t) = tables.at(s, row / kBlockTokens) * static_cast<double>(kBlockTokens) +
+                 static_cast<double>(row % kBlockTokens);
   }
-  const HostTensor cached = random.normal(act(), {tokens * blocks * kBlockTokens, kLatent + kRope});
+  const HostTensor cached = random.normal(act(), {seqs * blocks * kBlockTokens, kLatent + kRope});
   const DType weights = act() == DType::kBf16 ? DType::kBf16 : DType::kF32;
   const auto heads_of = [&](int64_t out, int64_t in) {
     return random.uniform(weights, {c.heads, out, in}, -0.1, 0.1);
@@ -69,12 +78,12 @@ MlaDecodeTest::Call MlaDecodeTest::make_call(const DecodeCase& c) {
             .q = upload(random.normal(act(), {tokens, c.heads, kQuery})),
             .w_uk = upload(heads_of(kLatent, kHead)),
             .kv_b = upload(heads_of(2 * kHead, kLatent)),
-            .kv_a = upload(random.normal(act(), {tokens, kLatent + kRope})),
+            .kv_a = upload(kv_a),
             .kv_norm = upload(random.uniform(c.norm, {kLatent}, 0.5, 1.5)),
             .table = upload(random.uniform(DType::kF32, {tokens, kRope}, -1, 1)),
             .kv_rows = upload(rows),
             .cache = upload(cached),
-            .kv_len = upload({tokens}, c.kv_len),
+            .kv_len = upload({seqs}, c.kv_len),
             .tables = upload(tables),
             .q_b = upload_weight(
                 ref::random_weight(random, DType::kF8E4M3, {c.heads * kQuery, kCompressed})),
@@ -97,7 +106,7 @@ MlaDecodeTest::Call MlaDecodeTest::make_call(const DecodeCase& c) {
       .table = call.table.view(),
       .kv_rows = call.kv_rows.view(),
       .cache = {.rows = Tensor::contiguous(call.cache.view().data(), DType::kU8,
-                                           {tokens * blocks, kBlockTokens, format.row_bytes}),
+                                           {seqs * blocks, kBlockTokens, format.row_bytes}),
                 .format = format}};
   args.kv_len = call.kv_len.view();
   args.block_tables = call.tables.view();
@@ -109,14 +118,16 @@ MlaDecodeTest::Call MlaDecodeTest::make_call(const DecodeCase& c) {
 
 void MlaDecodeTest::run_parts(const Call& call) {
   const ops::MlaDecodeArgs& args = call.args;
-  const int64_t tokens = args.kv_len.dim(0), heads = args.w_uk.data.dim(0);
+  const int64_t seqs = args.kv_len.dim(0), tokens = args.rows.kv_rows.dim(0);
+  const int64_t heads = args.w_uk.data.dim(0);
   const DeviceTensor q = upload(download(call.q.view())),
                      q_latent = empty(act(), {tokens, heads, kLatent}),
                      latent = empty(act(), {tokens, heads, kLatent}),
                      out = empty(act(), {tokens, heads, kHead});
-  std::vector<int32_t> starts(static_cast<size_t>(tokens) + 1);
-  for (size_t i = 0; i < starts.size(); ++i) starts[i] = static_cast<int32_t>(i);
-  const DeviceTensor query_start = upload({tokens + 1}, starts);
+  std::vector<int32_t> starts(static_cast<size_t>(seqs) + 1);
+  for (size_t i = 0; i < starts.size(); ++i)
+    starts[i] = static_cast<int32_t>(static_cast<int64_t>(i) * tokens / seqs);
+  const DeviceTensor query_start = upload({seqs + 1}, starts);
   run_query_parts({.q_a = args.q_a,
                    .q_norm = args.q_norm,
                    .q_eps = args.q_eps,
@@ -150,20 +161,36 @@ void MlaDecodeTest::run_parts(const Call& call) {
 // Ends of splits of 128 rows, of tiles of 32 and of chunks of 1024.
 TEST_P(MlaDecodeTest, gives_the_bits_of_its_parts) {
   for (const DecodeCase& c :
-       {DecodeCase{.kv_len = {1}}, DecodeCase{.kv_len = {33}, .norm = DType::kBf16},
+       {DecodeCase{.kv_len = {1}},
+        DecodeCase{.kv_len = {33}, .norm = DType::kBf16},
         DecodeCase{.kv_len = {128}, .compressed = false},
-        DecodeCase{.kv_len = {517}, .quantised = false}, DecodeCase{.heads = 16, .kv_len = {1024}},
+        DecodeCase{.kv_len = {517}, .quantised = false},
+        DecodeCase{.heads = 16, .kv_len = {1024}},
         DecodeCase{.kv_len = {1030}, .compressed = false, .quantised = false},
-        DecodeCase{.kv_len = {1900}}, DecodeCase{.kv_len = {1984}},
+        DecodeCase{.kv_len = {1900}},
+        DecodeCase{.kv_len = {1984}},
         DecodeCase{.heads = 4, .room = 2048, .kv_len = {1}},
         DecodeCase{.heads = 16, .kv_len = {1900}},
         DecodeCase{.heads = 8, .kv_len = {1030}, .compressed = false, .quantised = false},
         DecodeCase{.heads = 4, .kv_len = {1984}, .compressed = false},
         DecodeCase{.heads = 16, .room = 1920, .kv_len = {700}, .quantised = false},
-        DecodeCase{.kv_len = {0}}, DecodeCase{.heads = 4, .room = 2048, .kv_len = {0}},
-        DecodeCase{.kv_len = {0}, .compressed = false, .quantised = false}}) {
+        DecodeCase{.kv_len = {0}},
+        DecodeCase{.heads = 4, .room = 2048, .kv_len = {0}},
+        DecodeCase{.kv_len = {0}, .compressed = false, .quantised = false},
+        DecodeCase{.kv_len = {2}, .tokens = 2},
+        DecodeCase{.kv_len = {129}, .tokens = 3},
+        DecodeCase{.heads = 16, .kv_len = {1024}, .tokens = 2, .norm = DType::kBf16},
+        DecodeCase{.kv_len = {130}, .tokens = 3, .quantised = false},
+        DecodeCase{.heads = 16, .kv_len = {513}, .tokens = 4},
+        DecodeCase{.heads = 4, .room = 2048, .kv_len = {3}, .tokens = 3},
+        DecodeCase{.heads = 16, .kv_len = {1025}, .tokens = 2},
+        DecodeCase{.heads = 16, .kv_len = {1026}, .tokens = 3},
+        DecodeCase{.heads = 4, .room = 2048, .kv_len = {1984}, .tokens = 2, .quantised = false},
+        DecodeCase{.heads = 8, .kv_len = {1153}, .tokens = 3, .without_place = 1},
+        DecodeCase{.kv_len = {642}, .tokens = 4, .without_place = 2},
+        DecodeCase{.kv_len = {0}, .tokens = 3}}) {
     SCOPED_TRACE(testing::Message()
-                 << c.heads << " heads, " << c.kv_len[0] << " rows, "
+                 << c.heads << " heads, " << c.tokens << " tokens, " << c.kv_len[0] << " rows, "
                  << (c.compressed ? "compressed" : "whole") << (c.quantised ? ", quantised" : ""));
     if (!backend().device_memory) {
       const DecodeCase small{.heads = 2, .kv_len = {1}};
@@ -174,16 +201,27 @@ TEST_P(MlaDecodeTest, gives_the_bits_of_its_parts) {
     ASSERT_TRUE(backend().mla_decode.has(one.args, stream()));
     ops::mla_decode(one.args, stream());
     run_parts(parts);
-    EXPECT_EQ(bytes(one.out.view()), bytes(parts.out.view()));
-    EXPECT_EQ(bytes(one.out_scale.view()), bytes(parts.out_scale.view()));
+    for (int64_t t = 0; t < c.tokens - c.without_place; ++t) {
+      SCOPED_TRACE(t);
+      const auto token_of = [this, t](const DeviceTensor& rows) {
+        return bytes(rows.view().slice(0, t, t + 1));
+      };
+      EXPECT_EQ(token_of(one.out), token_of(parts.out));
+      EXPECT_EQ(token_of(one.out_scale), token_of(parts.out_scale));
+    }
     EXPECT_EQ(bytes(one.cache.view()), bytes(parts.cache.view()));
   }
 }
 
 TEST_P(MlaDecodeTest, takes_no_call_of_more_tokens_or_rows_or_of_parts_alone) {
-  const Call many = make_call({.kv_len = {7, 7}}), longer = make_call({.kv_len = {2049}});
-  EXPECT_FALSE(backend().mla_decode.has(many.args, stream()));
-  EXPECT_FALSE(backend().mla_decode.has(longer.args, stream()));
+  for (const DecodeCase& c :
+       {DecodeCase{.kv_len = {7, 7}}, DecodeCase{.kv_len = {2049}},
+        DecodeCase{.kv_len = {70}, .tokens = 5}, DecodeCase{.kv_len = {1030}, .tokens = 2},
+        DecodeCase{.heads = 4, .kv_len = {1030}, .tokens = 4},
+        DecodeCase{.kv_len = {70}, .tokens = 2, .compressed = false}}) {
+    SCOPED_TRACE(testing::Message() << c.heads << " heads, " << c.tokens << " tokens");
+    EXPECT_FALSE(backend().mla_decode.has(make_call(c).args, stream()));
+  }
   const ops::Backend parts = ops::parts_only(backend());
   EXPECT_EQ(parts.mla_decode.run, nullptr);
   for (const ops::LongAttention& limit : parts.long_attention) EXPECT_EQ(limit.op, "mla_absorbed");

@@ -146,5 +146,27 @@ TEST_F(CapturedStepsTest, drafts_of_short_and_of_long_sequences_are_captured) {
                         {1, 100}, {1, 32}, {2, 100}, {2, 16}, {3, 100}, {3, 10}}));
 }
 
+TEST_F(CapturedStepsTest, a_limit_of_one_sequence_counts_its_rows_once) {
+  CapturedStepsConfig chain = config();
+  chain.batch_sizes = {1, 2};
+  chain.drafter = {.num_steps = 2, .top_k = 1, .num_draft_tokens = 3};
+  chain.long_attention = {{.rows = kShortRows, .tokens = 3, .of_one_sequence = true}};
+  CapturedSteps steps(chain);
+  std::vector<std::pair<int64_t, int64_t>> shapes;
+  for (const StepLayout& layout : capture(steps))
+    shapes.emplace_back(layout.num_tokens(), layout.table_blocks);
+  EXPECT_EQ(shapes,
+            (std::vector<std::pair<int64_t, int64_t>>{
+                {1, 100}, {1, 32}, {2, 100}, {2, 32}, {3, 100}, {2, 100}, {4, 100}, {6, 100}}));
+  chain.drafter = {};
+  CapturedSteps plain(chain);
+  capture(plain);
+  StepLayout one = decodes(1, 32), two = decodes(2, 16);
+  ASSERT_NE(plain.pad(one), nullptr);
+  ASSERT_NE(plain.pad(two), nullptr);
+  EXPECT_EQ(one.table_blocks, 32);
+  EXPECT_EQ(two.table_blocks, kMaxBlocks);
+}
+
 }  // namespace
 }  // namespace fathom::runner

@@ -1,7 +1,5 @@
 #include "ops/mla_decode.h"
 
-#include <type_traits>
-
 #include "cuda/attention/choice.h"
 #include "cuda/decode/ops.h"
 #include "cuda/decode/query_product.cuh"
@@ -49,7 +47,6 @@ DecodeParams params_of(const ops::MlaDecodeArgs& args) {
   p.append = append_params(args.rows);
   p.kv_len = args.kv_len.as<int32_t>();
   p.block_tables = args.block_tables.as<int32_t>();
-  p.table_stride = args.block_tables.stride(0);
   p.block_tokens = static_cast<int>(args.rows.cache.block_tokens());
   p.heads = static_cast<int>(uk.dim(0));
   p.scale = args.scale * kLog2E;
@@ -65,22 +62,44 @@ DecodeParams params_of(const ops::MlaDecodeArgs& args) {
 // Of a cluster. Four have room for twice the rows, but each block computes with twice the heads.
 constexpr int kFewHeads = 2, kManyHeads = 4;
 
-template <bool kHasQueryProduct, int kHeads>
-void start_of_heads(const DecodeParams& p, int64_t tokens, ops::Stream& stream) {
-  launch(decode::decode_kernel<kHasQueryProduct, kHeads>,
-         {.grid = dim3(static_cast<unsigned>(p.heads * decode::kHeadBlocks),
-                       static_cast<unsigned>(tokens)),
+int64_t num_tokens(const ops::MlaDecodeArgs& args) { return args.rows.kv_rows.dim(0); }
+
+// Several tokens are those of one sequence, whose rows all lie on the chip, and come with q_b.
+bool takes_tokens(const ops::MlaDecodeArgs& args) {
+  const int64_t tokens = num_tokens(args);
+  if (args.kv_len.dim(0) != 1) return false;
+  if (tokens == 1) return true;
+  if (args.q_a.is_null()) return false;
+  if (room_for_rows(args) <= decode::kShortRows) return tokens <= decode::kMostTokens;
+  return tokens <= decode::kMostTokensOfManyHeads && args.w_uk.data.dim(0) % kManyHeads == 0;
+}
+
+template <bool kHasQueryProduct, int kHeads, int kTokens>
+void start(const DecodeParams& p, ops::Stream& stream) {
+  using Shared = decode::Shared<kHeads, kTokens>;
+  static_assert(sizeof(Shared) <= 227 * 1024);
+  launch(decode::decode_kernel<kHasQueryProduct, kHeads, kTokens>,
+         {.grid = static_cast<unsigned>(p.heads * decode::kHeadBlocks),
           .block = decode::kThreads,
-          .shared_bytes = static_cast<int>(sizeof(decode::Shared<kHeads>)),
+          .shared_bytes = static_cast<int>(sizeof(Shared)),
           .cluster = kHeads * decode::kHeadBlocks},
          stream, p);
+}
+
+template <int kHeads>
+void start_of_tokens(const DecodeParams& p, int64_t tokens, ops::Stream& stream) {
+  if (p.q_a == nullptr) return start<false, kHeads, 1>(p, stream);
+  if (tokens == 1) return start<true, kHeads, 1>(p, stream);
+  if (tokens == 2) return start<true, kHeads, 2>(p, stream);
+  if (tokens == 3) return start<true, kHeads, 3>(p, stream);
+  if constexpr (kHeads == kFewHeads) start<true, kHeads, 4>(p, stream);
 }
 
 }  // namespace
 
 bool takes_mla_decode(const ops::MlaDecodeArgs& args, const ops::Stream& stream) {
-  const int64_t tokens = args.kv_len.dim(0), heads = args.w_uk.data.dim(0);
-  return takes_tuned_attention() && tokens <= decode::kMostTokens && heads <= decode::kMostHeads &&
+  const int64_t heads = args.w_uk.data.dim(0);
+  return takes_tuned_attention() && takes_tokens(args) && heads <= decode::kMostHeads &&
          heads % kFewHeads == 0 && decode::takes_heads(args.w_uk, decode::kLatent, decode::kHead) &&
          decode::takes_heads(args.w_uv, decode::kHead, decode::kLatent) && takes_cache(args) &&
          takes_queries(args, stream);
@@ -89,12 +108,8 @@ bool takes_mla_decode(const ops::MlaDecodeArgs& args, const ops::Stream& stream)
 void mla_decode(const ops::MlaDecodeArgs& args, ops::Stream& stream) {
   const DecodeParams p = params_of(args);
   const bool has_many = p.heads % kManyHeads == 0 && room_for_rows(args) > decode::kShortRows;
-  const auto start = [&]<bool kHasQueryProduct>(std::bool_constant<kHasQueryProduct>) {
-    const int64_t tokens = args.kv_len.dim(0);
-    has_many ? start_of_heads<kHasQueryProduct, kManyHeads>(p, tokens, stream)
-             : start_of_heads<kHasQueryProduct, kFewHeads>(p, tokens, stream);
-  };
-  p.q_a == nullptr ? start(std::false_type{}) : start(std::true_type{});
+  has_many ? start_of_tokens<kManyHeads>(p, num_tokens(args), stream)
+           : start_of_tokens<kFewHeads>(p, num_tokens(args), stream);
 }
 
 }  // namespace fathom::cuda

@@ -12,7 +12,9 @@ inline constexpr int kLatent = 512, kRope = 64, kDim = kLatent + kRope;
 inline constexpr int kHead = 128, kQuery = kHead + kRope;
 inline constexpr int kQueryIn = 1536, kQueryLines = kQueryIn / 128;
 // Of mla_decode's calls: tokens, and rows that there is room for. Clusters of two heads have the short ones at once.
-inline constexpr int kMostTokens = 1, kMostRows = 2048, kShortRows = 1024;
+// Blocks whose clusters have four heads have no room in shared memory for four tokens.
+inline constexpr int kMostTokens = 4, kMostTokensOfManyHeads = 3;
+inline constexpr int kMostRows = 2048, kShortRows = 1024;
 inline constexpr int kUkLines = kHead / 64, kUvLines = kLatent / 64;
 
 // Compressed queries on their way through norm and q_b.
@@ -37,7 +39,6 @@ struct DecodeParams : QueryProduct {
   AppendParams append{};
   const int32_t* kv_len = nullptr;
   const int32_t* block_tables = nullptr;
-  int64_t table_stride = 0;
   int block_tokens = 0, heads = 0;
   float scale = 0;
   Bf16* out = nullptr;

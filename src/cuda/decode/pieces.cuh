@@ -156,10 +156,10 @@ __device__ __forceinline__ Vector normalised(Vector v, const Vector& weight, flo
   return v;
 }
 
-// Row `row` of the token's sequence.
-__device__ __forceinline__ const char* cache_row(const DecodeParams& p, int token, int row) {
+// Row `row` of the sequence.
+__device__ __forceinline__ const char* cache_row(const DecodeParams& p, int row) {
   const int block = row / p.block_tokens;
-  const int64_t first = int64_t{p.block_tables[token * p.table_stride + block]} * p.block_tokens;
+  const int64_t first = int64_t{p.block_tables[block]} * p.block_tokens;
   return p.append.cache.data + (first + row - block * p.block_tokens) * (kDim * 2);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // What a block of mla_decode's kernel (decode/region.cuh) brings together before anything is multiplied: its weights,
-// barriers, rows of the cache with the new one, and the normalised query. Internal to cuda/decode/.
+// barriers, rows of the cache with the new ones, and the normalised queries. Internal to cuda/decode/.
 
 #include "cuda/cache/append_row.cuh"
 #include "cuda/cache/rope_row.cuh"
@@ -11,34 +11,43 @@
 
 namespace fathom::cuda::decode {
 
-template <bool kHasQueryProduct, int kHeads>
+template <bool kHasQueryProduct, int kHeads, int kTokens>
 struct RegionInputs {
-  static constexpr int kBlocks = kHeads * kHeadBlocks;     // of the cluster
+  static constexpr int kBlocks = kHeads * kHeadBlocks;  // of the cluster
+  static constexpr int kColumns =
+      kHeads * kTokens;  // of scores: heads of the first token, of the second, ...
   static constexpr int kRoundRows = kBlocks * kSplitRows;  // of the cache at once
   static_assert(kBlocks % kChunkSplits == 0 && kBlocks <= kWarps && kTiles * kHeads <= kWarps);
 
   const DecodeParams& p;
-  Shared<kHeads>& s;
-  int rank, token, first_head;
+  Shared<kHeads, kTokens>& s;
+  int rank, first_head;
   int mine, quarter;  // of the cluster's heads, and of that one's blocks
   int kv_len = 0, num_rounds = 0;
   int warp, lane;
   Line q_weights[kPasses][kHasQueryProduct ? kMyQueryTiles : 1], uk[kPasses], uv[kPasses];
 
-  __device__ __forceinline__ RegionInputs(const DecodeParams& params, Shared<kHeads>& shared)
+  __device__ __forceinline__ RegionInputs(const DecodeParams& params,
+                                          Shared<kHeads, kTokens>& shared)
       : p(params),
         s(shared),
         rank(static_cast<int>(blockIdx.x) % kBlocks),
-        token(blockIdx.y),
         first_head(static_cast<int>(blockIdx.x) / kBlocks * kHeads),
         mine(rank / kHeadBlocks),
         quarter(rank % kHeadBlocks),
         warp(threadIdx.x / 32),
         lane(threadIdx.x % 32) {}
 
-  // The one token, which the first four lanes have.
-  __device__ __forceinline__ const char* first_lanes(const uint32_t* token, int offset) const {
-    return lane < 4 ? reinterpret_cast<const char*>(token) + offset : nullptr;
+  // Four lanes have a token; the last ones have none. words: of the first token, `stride` words for each.
+  __device__ __forceinline__ bool has_token() const { return lane < 4 * kTokens; }
+  __device__ __forceinline__ const char* my_token(const uint32_t* words, int stride,
+                                                  int offset) const {
+    if (!has_token()) return nullptr;
+    return reinterpret_cast<const char*>(words + lane / 4 * stride) + offset;
+  }
+  // Rows of the sequence that the token sees.
+  __device__ __forceinline__ int visible_rows(int token) const {
+    return kv_len - kTokens + 1 + token;
   }
   __device__ __forceinline__ int head() const { return first_head + mine; }
   __device__ __forceinline__ int query_row() const {
@@ -63,7 +72,7 @@ struct RegionInputs {
                 warp * 128);
       }
       // Not through registers: late blocks would wait for memory before they may look for their turn.
-      if (warp < kPasses && lane < 2 * kQueryLines) {
+      if (warp < kPasses * kTokens && lane < 2 * kQueryLines) {
         const int side = lane / kQueryLines, line = lane % kQueryLines;
         copy_async_4(shared_address(&s.q_scales[warp][side][line]),
                      p.q_scale + query_block(side) * kQueryLines + line);
@@ -101,10 +110,10 @@ struct RegionInputs {
       barrier_init(shared_address(&s.latent_came), 1);
       barrier_init(shared_address(&s.out_came), 1);
       barriers_are_ready();
-      barrier_expect(shared_address(&s.q_came), (kQuery + (kHeads - 1) * kRope) * 2);
-      barrier_expect(shared_address(&s.query_came), kHeads * kLatent * 2);
-      barrier_expect(shared_address(&s.latent_came), kLatent * 2);
-      barrier_expect(shared_address(&s.out_came), kHead * 2);
+      barrier_expect(shared_address(&s.q_came), kTokens * (kQuery + (kHeads - 1) * kRope) * 2);
+      barrier_expect(shared_address(&s.query_came), kColumns * kLatent * 2);
+      barrier_expect(shared_address(&s.latent_came), kTokens * kLatent * 2);
+      barrier_expect(shared_address(&s.out_came), kTokens * kHead * 2);
     }
   }
   static __device__ __forceinline__ void wait(const uint64_t& barrier, uint32_t phase = 0) {
@@ -116,8 +125,9 @@ struct RegionInputs {
     const int left = kv_len - round * kRoundRows - rank * kSplitRows;
     return max(0, min(left, kSplitRows));
   }
-  __device__ __forceinline__ bool has_new_row(int round) const {
-    const int row = kv_len - 1;
+  // Of several tokens there is one round (takes_mla_decode).
+  __device__ __forceinline__ bool has_new_row(int round, int token = kTokens - 1) const {
+    const int row = visible_rows(token) - 1;
     return round == row / kRoundRows && rank == row % kRoundRows / kSplitRows;
   }
 
@@ -127,15 +137,15 @@ struct RegionInputs {
     const int rows = min(rows_of(round) - tile * kTileRows, kTileRows);
     if (rows <= 0) return;
     const int first_row = round * kRoundRows + rank * kSplitRows + tile * kTileRows;
-    const int new_row = kv_len - 1 - first_row;  // comes from append()
+    const int old_rows =
+        max(0, min(rows, kv_len - kTokens - first_row));  // the others come from append()
     const uint32_t barrier = shared_address(&s.tiles[tile]);
-    if (first == 0 && lane == 0)
-      barrier_expect(barrier, (rows - (new_row < kTileRows ? 1 : 0)) * kRowBytes);
+    if (first == 0 && lane == 0) barrier_expect(barrier, old_rows * kRowBytes);
     __syncwarp();
     const int i = first + lane, row = first_row + i;
-    if (lane < count && i < rows && i != new_row) {
-      copy_row(shared_address(s.rows + (tile * kTileRows + i) * kRowStride),
-               cache_row(p, token, row), kRowBytes, barrier);
+    if (lane < count && i < old_rows) {
+      copy_row(shared_address(s.rows + (tile * kTileRows + i) * kRowStride), cache_row(p, row),
+               kRowBytes, barrier);
     }
     __syncwarp();
     if (first > 0) return;
@@ -155,66 +165,103 @@ struct RegionInputs {
     for (int round = 1; round < num_rounds; ++round) {
       const int row = round * kRoundRows + rank * kSplitRows + static_cast<int>(threadIdx.x) -
                       (kThreads - kSplitRows);
-      if (row < kv_len - 1 && row % clusters == cluster)
-        prefetch_row(cache_row(p, token, row), kRowBytes);
+      if (row < kv_len - 1 && row % clusters == cluster) prefetch_row(cache_row(p, row), kRowBytes);
     }
     __syncwarp();
   }
 
-  // Warps 12 to 15 of the block that has the new row; those of the first head write it to the cache.
+  // Warps 12 to 15 of a block that has new rows; those of the first heads write them to the cache. What all rows need
+  // is loaded at once.
   __device__ __forceinline__ void append() {
     const int thread = static_cast<int>(threadIdx.x) - (kThreads - kAppendThreads);
     const AppendParams& a = p.append;
-    const int64_t kv_row = a.kv_rows[token * a.kv_rows_stride];
-    const Bf16* const kv_a = a.kv_a + token * a.kv_a_stride;
-    Bf16 v[4];
-    float weight[4], squares = 0.0f;
+    Bf16 v[kTokens][4], rope[kTokens];
+    float weight[4];
+    int64_t kv_row[kTokens];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      v[j] = kv_a[j * kAppendThreads + thread];
-      weight[j] = weight_at(a, j * kAppendThreads + thread);
+    for (int token = 0; token < kTokens; ++token) {
+      if (!has_new_row(num_rounds - 1, token)) continue;
+      const Bf16* const kv_a = a.kv_a + token * a.kv_a_stride;
+      kv_row[token] = a.kv_rows[token * a.kv_rows_stride];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) v[token][j] = kv_a[j * kAppendThreads + thread];
+      if (thread < kRope)
+        rope[token] =
+            from_float<Bf16>(rotated(kv_a + kLatent, a.table + token * kRope, kRope, thread));
     }
-    char* const local =
-        num_rounds > 1 ? s.new_row : s.rows + (kv_len - 1) % kSplitRows * kRowStride;
-    char* const global = kv_row >= 0 && first_head == 0 ? a.cache.row(kv_row) : nullptr;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) weight[j] = weight_at(a, j * kAppendThreads + thread);
+#pragma unroll
+    for (int token = 0; token < kTokens; ++token) {
+      if (!has_new_row(num_rounds - 1, token)) continue;
+      float squares = 0.0f;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float value = cuda::to_float(v[token][j]);
+        squares = __fmaf_rn(value, value, squares);
+      }
+      squares = warp_sum(squares);
+      if (lane == 0) s.append[token][thread / 32] = squares;
+    }
+    named_barrier_sync(2, kAppendThreads);
+#pragma unroll
+    for (int token = 0; token < kTokens; ++token)
+      if (has_new_row(num_rounds - 1, token))
+        store_row(token, kv_row[token], v[token], weight, rope[token]);
+  }
+  __device__ __forceinline__ void store_row(int token, int64_t kv_row, const Bf16 (&v)[4],
+                                            const float (&weight)[4], Bf16 rope) {
+    const int thread = static_cast<int>(threadIdx.x) - (kThreads - kAppendThreads);
+    char* const local = kTokens == 1 && num_rounds > 1
+                            ? s.new_row
+                            : s.rows + (visible_rows(token) - 1) % kSplitRows * kRowStride;
+    char* const global = kv_row >= 0 && first_head == 0 ? p.append.cache.row(kv_row) : nullptr;
     const auto store = [&](int i, Bf16 value) {
       reinterpret_cast<Bf16*>(local)[i] = value;
       if (global != nullptr) reinterpret_cast<Bf16*>(global)[i] = value;
     };
-    if (thread < kRope)
-      store(kLatent + thread,
-            from_float<Bf16>(rotated(kv_a + kLatent, a.table + token * kRope, kRope, thread)));
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const float value = cuda::to_float(v[j]);
-      squares = __fmaf_rn(value, value, squares);
-    }
-    squares = warp_sum(squares);
-    if (lane == 0) s.append[thread / 32] = squares;
-    named_barrier_sync(2, kAppendThreads);
+    if (thread < kRope) store(kLatent + thread, rope);
     float sum = 0;
 #pragma unroll
-    for (int i = 0; i < kAppendThreads / 32; ++i) sum += s.append[i];
-    const float factor = __frcp_rn(__fsqrt_rn(sum / static_cast<float>(kLatent) + a.eps));
+    for (int i = 0; i < kAppendThreads / 32; ++i) sum += s.append[token][i];
+    const float factor = __frcp_rn(__fsqrt_rn(sum / static_cast<float>(kLatent) + p.append.eps));
 #pragma unroll
     for (int j = 0; j < 4; ++j)
       store(j * kAppendThreads + thread,
             from_float<Bf16>(__fmul_rn(__fmul_rn(cuda::to_float(v[j]), factor), weight[j])));
   }
 
-  // Warps 0 to 5: the compressed query, normalised and quantised.
+  // Compressed queries, normalised and quantised, by six warps each: two tokens at a time.
+  static constexpr int kTogether = kTokens == 1 ? 1 : 2, kTurns = (kTokens + 1) / 2;
+  __device__ __forceinline__ bool normalises() const { return warp < kTogether * kNormWarps; }
+  __device__ __forceinline__ int channel() const {
+    return static_cast<int>(threadIdx.x) % (kNormWarps * 32) * kVector;
+  }
   __device__ __forceinline__ void normalise(const Words<float>& weight) {
-    const int begin = static_cast<int>(threadIdx.x) * kVector;
-    const Vector v = load_vector(p.q_a + token * p.q_a_stride, begin, begin + kVector, true);
-    float sum = warp_sum(sum_of_squares(v));
-    if (lane == 0) s.norm[warp] = sum;
-    named_barrier_sync(1, kNormWarps * 32);
-    sum = warp_sum(lane < kNormWarps ? s.norm[lane] : 0.0f);
-    quantize_vector(normalised(v, norm_weight(p, weight), sum, p), reinterpret_cast<F8E4M3*>(s.x),
-                    begin, begin + kVector, true, s.x_scale);
-    const uint2 words = *reinterpret_cast<const uint2*>(s.x + begin / 4);
-    *reinterpret_cast<uint4*>(s.x_halves + begin / 2) = {low_halves(words.x), high_halves(words.x),
-                                                         low_halves(words.y), high_halves(words.y)};
+    const int begin = channel(), half = warp / kNormWarps;
+    Vector v[kTurns];
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int token = min(turn * kTogether + half, kTokens - 1);
+      v[turn] = load_vector(p.q_a + token * p.q_a_stride, begin, begin + kVector, true);
+    }
+    // Code that runs once waits for its instructions: so the turns have the same.
+#pragma unroll 1
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int token = turn * kTogether + half;
+      if (token >= kTokens) break;
+      const Vector mine = turn == 0 ? v[0] : v[kTurns - 1];
+      float sum = warp_sum(sum_of_squares(mine));
+      if (lane == 0) s.norm[token][warp % kNormWarps] = sum;
+      named_barrier_sync(half == 0 ? 1 : 4, kNormWarps * 32);
+      sum = warp_sum(lane < kNormWarps ? s.norm[token][lane] : 0.0f);
+      quantize_vector(normalised(mine, norm_weight(p, weight), sum, p),
+                      reinterpret_cast<F8E4M3*>(s.in.x[token]), begin, begin + kVector, true,
+                      s.x_scale[token]);
+      const uint2 words = *reinterpret_cast<const uint2*>(s.in.x[token] + begin / 4);
+      *reinterpret_cast<uint4*>(s.in.x_halves[token] + begin / 2) = {
+          low_halves(words.x), high_halves(words.x), low_halves(words.y), high_halves(words.y)};
+    }
   }
 };
 

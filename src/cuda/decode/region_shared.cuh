@@ -15,33 +15,63 @@ inline constexpr int kHeadBlocks = 4, kPasses = 2;
 inline constexpr int kMyQueryRows = kQuery / kHeadBlocks,
                      kMyQueryTiles = kMyQueryRows / 8 / kPasses;
 inline constexpr int kMyUkRows = kLatent / kHeadBlocks, kMyUvRows = kHead / kHeadBlocks;
-static_assert(4 * kSplitRows == kWarps * 32);  // values take the place of scores
 static_assert(kMyQueryRows % (8 * kPasses) == 0 && kMyQueryRows / kPasses <= 32 &&
               kMyUkRows / 8 * kUkLines == kPasses * kWarps &&
               kMyUvRows / 8 * kUvLines == kPasses * kWarps && kQueryLines <= 12);
 
-template <int kHeads>
+// Behind rows that lanes read side by side there are words that keep the banks apart.
+inline constexpr int kHalvesStride = kQueryIn / 2 + 4, kQueryStride = kDim / 2 + 4,
+                     kWeightStride = kSplitRows + 8, kScoreStride = 4 * kSplitRows + 4,
+                     kStagedChannels = 32, kStagedStride = kStagedChannels + 4;
+
+// Of the tokens' compressed queries and their products with q_b.
+template <int kTokens>
+struct SharedQuery {
+  alignas(16) uint32_t x[kTokens][kQueryIn / 4];          // e4m3
+  alignas(16) uint32_t x_halves[kTokens][kHalvesStride];  // the same as halves
+  alignas(16) float q_parts[kQueryLines][kTokens][kMyQueryRows];
+};
+
+// Of the softmax of a column: a token's head, the heads of a token behind each other.
+template <int kColumns>
+struct SharedSoftmax {
+  alignas(16) uint16_t weights[kColumns][kWeightStride];                   // bf16
+  float factors[kColumns][kTiles], sums[kColumns][kTiles][kTileRows / 2];  // sums: of two rows each
+  float tile_max[kColumns][kTiles], max[kColumns];
+};
+
+// What lies over each other is used one after the other, with a barrier of the block between (values: those of others,
+// which come when all of a block's threads are beyond their first barrier behind q).
+template <int kHeads, int kTokens>
 struct Shared {
+  static constexpr int kColumns = kHeads * kTokens;
+  static constexpr int kSplits = kTokens == 1 ? kMostSplits : kHeads * kHeadBlocks;
+
   alignas(128) char rows[kSplitRows * kRowStride];
-  alignas(16) char new_row[kRowBytes];
-  alignas(16) uint32_t x[kQueryIn / 4];         // e4m3
-  alignas(16) uint32_t x_halves[kQueryIn / 2];  // the same as halves
+  alignas(16) char new_row[kTokens == 1 ? kRowBytes : 16];  // of calls that have several rounds
   // bf16. Of q the own head's, and of all heads what is rotated; query is all heads', out_latent and out the own one's.
-  alignas(16) uint32_t q[kHeads][kQuery / 2];
-  alignas(16) uint32_t query[kHeads][kDim / 2];
-  alignas(16) uint32_t out_latent[kLatent / 2];
-  alignas(16) uint32_t out[kHead / 2];  // of the head's first block
-  alignas(16) float values[kMostSplits][kMyUkRows];
-  float2 stats[kMostSplits];
-  alignas(16) float q_parts[kQueryLines][kMyQueryRows];
-  alignas(16) float uk_parts[kUkLines][kMyUkRows];
-  alignas(16) float uv_parts[kUvLines][kMyUvRows];
-  alignas(16) float scores[kHeads][4][kSplitRows];
-  alignas(16) uint16_t weights[kHeads][kSplitRows];                    // bf16
-  float factors[kHeads][kTiles], sums[kHeads][kTiles][kTileRows / 2];  // sums: of two rows each
-  float tile_max[kHeads][kTiles], max[kHeads];
-  float x_scale[kQueryLines], q_scales[kPasses][2][kQueryLines];
-  float norm[kNormWarps], append[kAppendThreads / 32];
+  alignas(16) uint32_t query[kColumns][kQueryStride];
+  alignas(16) uint32_t out_latent[kTokens][kLatent / 2];
+  alignas(16) uint32_t out[kTokens][kHead / 2];  // of the head's first block
+  union {
+    SharedQuery<kTokens> in;
+    alignas(16) float values[kTokens][kSplits][kMyUkRows];
+  };
+  union {
+    alignas(16) float scores[kColumns][kScoreStride];  // of four parts of the inner dimension
+    alignas(16) float staged[kWarps][kColumns][kStagedStride];
+  };
+  union {
+    alignas(16) float uk_parts[kUkLines][kTokens][kMyUkRows];
+    SharedSoftmax<kColumns> softmax;
+  };
+  union {
+    alignas(16) uint32_t q[kTokens][kHeads][kQuery / 2];
+    alignas(16) float uv_parts[kUvLines][kTokens][kMyUvRows];
+  };
+  float2 stats[kTokens][kSplits];
+  float x_scale[kTokens][kQueryLines], q_scales[kPasses * kTokens][2][kQueryLines];
+  float norm[kTokens][kNormWarps], append[kTokens][kAppendThreads / 32];
   uint64_t tiles[kTiles], q_came, query_came, values_came, latent_came, out_came;
 };
 

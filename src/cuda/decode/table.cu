@@ -13,8 +13,10 @@ void add_decode(ops::Backend& backend) {
                                   .takes = takes_head_linear_quantize,
                                   .lacks = {DType::kF32, DType::kF8E4M3}};
   for (const int rows : {decode::kShortRows, decode::kMostRows})
-    backend.long_attention.push_back(
-        {.rows = rows, .tokens = decode::kMostTokens + 1, .op = "mla_decode"});
+    backend.long_attention.push_back({.rows = rows,
+                                      .tokens = decode::kMostTokens + 1,
+                                      .of_one_sequence = true,
+                                      .op = "mla_decode"});
 }
 
 }  // namespace fathom::cuda
