@@ -47,15 +47,23 @@ struct GateUpFound {
   int expert, num_pairs;
 };
 
+// The first of a block's parts. Three blocks have three, three and two.
+__host__ __device__ __forceinline__ int first_part(int split, int rank) {
+  const int most = (kParts + split - 1) / split;
+  return rank * most < kParts ? rank * most : kParts;
+}
+// Sums that a cluster's blocks send to the first. Three have pairs of parts and, of the second pair, one each.
+__host__ __device__ __forceinline__ int num_sums(int split) { return split == 3 ? 5 : split; }
+
 // Where things lie in shared memory, in bytes.
 struct GateUpLayout {
   int x, sums, x_scales, scales, first, pairs, barriers, found, bytes;
 
   __host__ __device__ explicit GateUpLayout(const GateUpParams& p) {
-    const int steps = (p.steps + p.split - 1) / p.split;
+    const int steps = first_part(p.split, 1) * ((p.steps + kParts - 1) / kParts);
     x = p.stages * kFewStageBytes;
     sums = x + steps * kFewColumns * kStepBytes;
-    x_scales = sums + p.split * p.tokens * kSumRows * 4;
+    x_scales = sums + num_sums(p.split) * p.tokens * kSumRows * 4;
     scales = x_scales + steps * kFewColumns * 4;
     first = scales + 2 * steps * 4;
     pairs = first + p.of_pairs.experts * 4;
@@ -91,8 +99,8 @@ struct GateUp {
     rank = static_cast<int>(blockIdx.x) % p.split;
     group = cluster / 2;
     half = cluster % 2;
-    begin = part_begin(p, rank * (kParts / p.split));
-    end = part_begin(p, (rank + 1) * (kParts / p.split));
+    begin = part_begin(p, first_part(p.split, rank));
+    end = part_begin(p, first_part(p.split, rank + 1));
   }
 
   __device__ __forceinline__ float* floats(int offset) const {
@@ -224,20 +232,29 @@ struct GateUp {
       for (int i = 0; i < kSums; ++i) to[m][i] = from[m][i];
   }
 
-  // This block's parts as a tree.
-  __device__ __forceinline__ void multiply(Sums& sums) const {
+  // This block's parts as a tree, which goes to the first block; of three blocks in two pieces.
+  __device__ __forceinline__ void multiply() const {
     FewRing ring{barriers, p.stages, static_cast<int>(threadIdx.x) / 128};
-    Sums one, two, four;
-    const int first = rank * (kParts / p.split);
+    Sums sums, one, two, four;
+    const int first = first_part(p.split, rank), last = first_part(p.split, rank + 1) - 1;
     if (end > begin) barrier_wait(shared_address(&barriers.rows), 0);
-    for (int i = 0; i < kParts / p.split; ++i) {
+    for (int i = 0; i <= last - first; ++i) {
+      const int part = first + i;
 #pragma unroll
       for (int m = 0; m < 2; ++m)
 #pragma unroll
         for (int j = 0; j < kSums; ++j) sums[m][j] = 0;
-      for (int k = part_begin(p, first + i); k < part_begin(p, first + i + 1); ++k)
+      for (int k = part_begin(p, part); k < part_begin(p, part + 1); ++k)
         multiply_step(k, ring, sums);
-      if (i % 2 == 0) {
+      if (p.split == 3) {
+        const bool is_second = part % 2 == 1 && part > first;
+        if (is_second) add(one, sums);
+        if (part % 2 == 0 && part < last) {
+          copy(sums, one);
+        } else {
+          send(sums, part < 2 ? 0 : part < 4 ? part - 1 : part / 2 + 1);
+        }
+      } else if (i % 2 == 0) {
         copy(sums, one);
       } else {
         add(one, sums);
@@ -253,14 +270,15 @@ struct GateUp {
         }
       }
     }
+    if (p.split != 3) send(sums, rank);
   }
 
-  // To the first block of the cluster: [block][token][row].
-  __device__ __forceinline__ void send(const Sums& sums) const {
+  // To the first block of the cluster: [sum][token][row].
+  __device__ __forceinline__ void send(const Sums& sums, int number) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
     const int column = static_cast<int>(threadIdx.x) / 128 * kTile + warp * 8 + lane / 4;
-    const uint32_t to = shared_address(floats(at.sums) + rank * p.tokens * kSumRows);
+    const uint32_t to = shared_address(floats(at.sums) + number * p.tokens * kSumRows);
 #pragma unroll
     for (int m = 0; m < 2; ++m)
 #pragma unroll
@@ -280,8 +298,10 @@ struct GateUp {
     };
 #pragma unroll
     for (int i = 0; i < kParts; ++i)
-      all[i] =
-          i < p.split ? *reinterpret_cast<const float4*>(from + i * p.tokens * kSumRows) : float4{};
+      all[i] = i < num_sums(p.split)
+                   ? *reinterpret_cast<const float4*>(from + i * p.tokens * kSumRows)
+                   : float4{};
+    if (p.split == 3) return plus(plus(all[0], plus(all[1], all[2])), plus(all[3], all[4]));
     if (p.split == 8)
       for (int i = 0; i < 4; ++i) all[i] = plus(all[2 * i], all[2 * i + 1]);
     if (p.split >= 4)
@@ -344,9 +364,7 @@ struct GateUp {
     load_scales();
     __syncwarp();
     named_barrier_sync(1, kMultiplying);
-    Sums sums;
-    multiply(sums);
-    send(sums);
+    multiply();
     cluster_sync_parted();
     if (rank == 0) store();
   }
@@ -387,8 +405,9 @@ void few_tokens_gate_up(const FewTokensArgs& args, const FewTokensHidden& h, ops
   if (args.tokens == 0) return;
   const int tokens = static_cast<int>(args.tokens);
   const int64_t steps = args.hidden_size / kScaleBlock;
-  // Few tokens have few experts, so more blocks divide the channels; eight are two on a multiprocessor, as clusters of
-  // eight find no room otherwise.
+  // Few tokens have few experts, so more blocks divide the channels. Eight are two on a multiprocessor, as clusters of
+  // eight find no room otherwise. Two tokens have up to 34 clusters: an H200 has room for 30 of four blocks, for 39 of
+  // three.
   GateUpParams p{.x = tensor_map({.data = args.x,
                                   .sizes = {kScaleBlock, tokens, steps, 1, 1},
                                   .strides = {args.x_stride, kScaleBlock, kScaleBlock, kScaleBlock},
@@ -406,7 +425,7 @@ void few_tokens_gate_up(const FewTokensArgs& args, const FewTokensHidden& h, ops
                  .tokens = tokens,
                  .steps = static_cast<int>(steps),
                  .split = tokens == 1   ? 8
-                          : tokens == 2 ? 4
+                          : tokens == 2 ? 3
                           : tokens <= 4 ? 2
                                         : 1};
   p.shared_gate_up = p.gate_up;
