@@ -236,10 +236,16 @@ struct Scorer {
 
   __device__ __forceinline__ int quarter() const { return thread / 32 / kShares; }
 
-  __device__ __forceinline__ void begin_item(const QueryGroup& group) {
-    named_barrier_sync(kScoreBarrier, kThreads);  // nobody needs the queries that lie there
+  // REQUIRES: nobody needs the queries that lie there.
+  __device__ __forceinline__ void begin_queries(const QueryGroup& group) const {
     load_queries<Layout, kThreads>(p, group, shared, thread);
     commit_copies();
+  }
+  __device__ __forceinline__ void begin_item(const QueryGroup& group, bool has_begun = false) {
+    if (!has_begun) {
+      named_barrier_sync(kScoreBarrier, kThreads);
+      begin_queries(group);
+    }
     wait_copies<0>();
     named_barrier_sync(kScoreBarrier, kThreads);
     queries.init(shared + Layout::kQuery, quarter());
@@ -285,13 +291,27 @@ struct Consumer {
   char* const shared;
   Turn<Layout> turn{shared};
   std::conditional_t<kScores, Scorer<kIsF8>, int> scorer;
+  bool has_next_queries = false;  // they are there, or on their way
+  static_assert(Layout::kStages < kSplitRows / kTileRows + Layout::kAhead);
 
   // Loads queries and computes the first tiles' scores.
   __device__ __forceinline__ void begin_item(const ItemPart& part) {
-    scorer.begin_item(part.group);
+    scorer.begin_item(part.group, has_next_queries);
+    has_next_queries = false;
 #pragma unroll 1
     for (int tile = 0; tile < Layout::kAhead; ++tile)
       if (part.begin_row + tile * kTileRows < part.end_row) scorer.score(turn.ahead(tile));
+  }
+
+  // While all wait for memory the next item's queries are asked for: behind the first split, when this warp has seen
+  // the first stage's second use, so all warps have added the first use and have their queries.
+  __device__ __forceinline__ void begin_next(ItemWalk<kStreamRows> walk) {
+    walk.next();
+    if (!walk.is_inside()) return;
+    const ItemPart part = walk.part();
+    if (part.begin_row >= part.end_row) return;
+    scorer.begin_queries(part.group);
+    has_next_queries = true;
   }
 
   // Adds the tile of rows from `row` on to `values`, scaled by what the softmax says.
@@ -327,8 +347,9 @@ struct Consumer {
 
   // Adds up leaves, runs of them by a tree: the splits of a whole item's chunks, those of the units of an item that
   // several blocks share, or in the last of these blocks the units of its chunks.
-  __device__ __forceinline__ void attend_item(const ItemPart& part, const Shares& shares,
-                                              bool is_last_item) {
+  __device__ __forceinline__ void attend_item(const ItemPart& part,
+                                              const ItemWalk<kStreamRows>& walk) {
+    const Shares& shares = walk.shares();
     constexpr int kSplitShift = 7;
     static_assert(1 << kSplitShift == kSplitRows && 1 << kChunkShift == kChunkRows);
     ItemSum sum{SharedNodes::item_sum(p)};
@@ -349,19 +370,25 @@ struct Consumer {
         SharedNodes::load(p, part.first_unit + leaf, node);
       } else {
         const int row = leaf << kSplitShift;
+        if constexpr (kScores)
+          if (row == part.begin_row + kSplitRows && row < part.end_row) begin_next(walk);
         attend_split(row, min(row + kSplitRows, part.end_row), part.end_row, node);
       }
       tree.add(node, index, ends_run, reinterpret_cast<float4*>(shared + Layout::kPair),
                SharedNodes::half_chunk(p));
       if (!ends_run) continue;
       if (part.is_whole || merges) {
-        sum.add(node, leaf >> shift == 0, ends_item);
+        const bool is_first = leaf >> shift == 0;
+        // Behind it one or two leaves make no pair that is held there.
+        if (is_first && !ends_item && end - leaf <= 3)
+          sum.values = reinterpret_cast<float4*>(shared + Layout::kPair);
+        sum.add(node, is_first, ends_item);
         if (ends_item) return write_item<kIsF8>(p, part.group, node);
         continue;
       }
       SharedNodes::store(p, part.first_unit + (leaf >> shift), node);
       if (!ends_item) continue;
-      if (!adds_up_alone(part, shares, is_last_item)) return;
+      if (!adds_up_alone(part, shares, walk.is_last())) return;
       merges = true;
       leaf = -1;
       end = part.num_units;
@@ -389,7 +416,7 @@ struct Consumer {
       const ItemPart part = walk.part();
       if constexpr (kScores)
         if (part.begin_row < part.end_row) begin_item(part);
-      attend_item(part, walk.shares(), walk.is_last());
+      attend_item(part, walk);
     }
   }
 };
