@@ -27,11 +27,11 @@ __global__ void __launch_bounds__(kMostExperts)
     choose_in_groups(const __grid_constant__ ChooseParams p) {
   __shared__ float scores[kMostExperts];
   __shared__ uint32_t keys[kMostExperts], groups[kMostGroups], taken[kMostTaken];
-  let_next_start();
   const int token = static_cast<int>(blockIdx.x), expert = static_cast<int>(threadIdx.x);
   const int lane = expert % 32, group = expert / 32;
   const float bias = p.bias[expert];
   wait_for_previous();
+  let_next_start();  // not before: experts' blocks find room on more multiprocessors now
   const bool padding = is_padding(p, token);
   const float logit = logit_of(p, token, expert);
   if (padding) return choose_nothing(p, token);
