@@ -1,8 +1,8 @@
 #pragma once
-// The operators of experts/: the gate and the experts that it chose. Contracts: ops/<operator>.h. Shapes were checked
-// at the boundary; activations are bf16.
+// The operators of experts/: the experts that the gate chose (gate/ops.h). Contracts: ops/<operator>.h. Shapes were
+// checked at the boundary; activations are bf16.
 //
-//   add_experts(backend);      // puts them into the table
+//   add_experts(backend);      // puts them and the gate into the table
 //
 // Each only enqueues. Thread-safe for distinct streams.
 
@@ -12,12 +12,10 @@ namespace fathom::cuda {
 
 void add_experts(ops::Backend& backend);
 
-void moe_gate(const ops::MoeGateArgs& args, ops::Stream& stream);
 void moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream);
 bool takes_moe_experts_shared(const ops::MoeExpertsSharedArgs& args, const ops::Stream& stream);
 void moe_experts_shared(const ops::MoeExpertsSharedArgs& args, ops::Stream& stream);
 
-int64_t moe_gate_scratch(const ops::MoeGateArgs& args, const ops::Stream& stream);
 int64_t moe_experts_scratch(const ops::MoeExpertsArgs& args, const ops::Stream& stream);
 int64_t moe_experts_shared_scratch(const ops::MoeExpertsSharedArgs& args,
                                    const ops::Stream& stream);

@@ -1,3 +1,4 @@
+#include "cuda/experts/gate/ops.h"
 #include "cuda/experts/ops.h"
 #include "cuda/gemm/large.h"
 

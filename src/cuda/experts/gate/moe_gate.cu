@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cuda/experts/ops.h"
+#include "cuda/experts/gate/ops.h"
 #include "cuda/gemm/large.h"
 #include "cuda/runtime/device_arena.h"
 
