@@ -403,6 +403,25 @@ TEST_P(MoeExpertsTest, tokens_may_name_an_expert_twice) {
   }
 }
 
+// One token has kernels in which its pairs are the groups.
+TEST_P(MoeExpertsTest, a_lone_token_may_name_an_expert_twice_or_none_at_all) {
+  if (!backend().supports("moe_experts", DType::kF8E4M3)) GTEST_SKIP() << "no FP8 experts";
+  const ExpertsCase c{4, 384, 256, 3, 3};
+  ExpertsInputs in = make_inputs(c, DType::kF8E4M3);
+  constexpr int kIds[4][3] = {{1, 1, 0}, {-1, 2, 2}, {0, -1, -1}, {-1, -1, -1}};
+  for (int64_t t = 0; t < c.tokens; ++t)
+    for (int64_t j = 0; j < 3; ++j) in.ids.at(t, j) = kIds[t][j];
+  std::vector<uint8_t> all, lone;
+  expect_close(run(in, false, 0, c.tokens, &all),
+               ref::moe_experts(in.x, in.ids, in.weights, in.gate_up, in.down), kFp8ExpertBounds);
+  for (int64_t t = 0; t < c.tokens; ++t) {
+    std::vector<uint8_t> piece;
+    run(in, false, t, t + 1, &piece);
+    lone.insert(lone.end(), piece.begin(), piece.end());
+  }
+  EXPECT_EQ(lone, all);
+}
+
 TEST_P(MoeExpertsTest, garbage_in_rows_without_experts_changes_no_bit_of_the_others) {
   for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3}) {
     if (!backend().supports("moe_experts", dtype)) continue;

@@ -64,6 +64,8 @@ struct DownLayout {
   }
 };
 
+// kOneToken: its pairs are the groups, whatever their experts: one warp finds what others have to count and rank.
+template <bool kOneToken>
 struct Down {
   const DownParams& p;
   const DownLayout at;
@@ -163,6 +165,28 @@ struct Down {
     __syncwarp();
   }
 
+  // One warp, of one token: all of the above.
+  __device__ __forceinline__ void find_pairs() const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    int expert = -1;
+    if (lane < of().shared) {
+      expert = of().experts + lane;
+    } else if (lane < p.pairs) {
+      expert = expert_of_routed(of(), 0, lane - of().shared);
+    }
+    const uint32_t found_here = __ballot_sync(0xffffffffu, expert >= 0);
+    const int rank = __popc(found_here & ((1u << lane) - 1));
+    if (expert >= 0) {
+      if (rank < p.stages) load_stage({barriers, p.stages, rank}, expert);
+      values<int>(at.experts)[rank] = expert;
+      values<int>(at.pair_of_rank)[rank] = lane;
+      values<RankedGroup>(at.groups)[rank] = {.first = rank, .count = 1};
+    }
+    if (lane < p.pairs) values<int>(at.rank_of_pair)[lane] = expert >= 0 ? rank : -1;
+    if (lane == 0) found.groups = found.ranks = __popc(found_here);
+    __syncwarp();
+  }
+
   __device__ __forceinline__ int first_column() const {
     return static_cast<int>(blockIdx.x) * kRows;
   }
@@ -187,14 +211,17 @@ struct Down {
 
   // What all need, in part behind the wait: the loads of a thread do not wait for each other.
   __device__ __forceinline__ void load_rest() const {
-    constexpr int kMine = kFewMostPairs * kPieces / kMultiplying;
+    constexpr int kMostPairs = kOneToken ? kFewMostPairs / kFewColumns : kFewMostPairs;
+    constexpr int kMine = (kMostPairs * kPieces + kMultiplying - 1) / kMultiplying;
     static_assert(kFewMostPairs * kBlocks <= kMultiplying);
     const int i = static_cast<int>(threadIdx.x), per_token = pairs_per_token(of());
     const int* const pair_of = values<int>(at.pair_of_rank);
     float scale = 0, weight = 0, h_scale = 0;
     uint4 pieces[kMine];
     if (i < found.groups * kBlocks) scale = scale_of(i / kBlocks, i % kBlocks);
-    if (i < p.pairs) weight = weight_of(p.combine, i / per_token, i % per_token);
+    if (i < p.pairs)
+      weight = kOneToken ? weight_of(p.combine, 0, i)
+                         : weight_of(p.combine, i / per_token, i % per_token);
     wait_for_previous();
     let_next_start();
 #pragma unroll
@@ -285,20 +312,32 @@ struct Down {
     }
   }
 
-  __device__ __forceinline__ void run() const {
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  __device__ __forceinline__ void clear_lists() const {
     for (int i = static_cast<int>(threadIdx.x); i < of().experts; i += kThreads)
       values<int>(at.first)[i] = values<int>(at.rank_first)[i] = kFewMostPairs;
     for (int i = static_cast<int>(threadIdx.x); i < p.pairs; i += kThreads)
       values<int>(at.count)[i] = 0;
-    if (threadIdx.x == 0) {
-      prefetch_map(&p.down);
-      init_few_barriers(barriers, p.stages);
-    }
-    __syncthreads();
+  }
+
+  __device__ __forceinline__ void run() const {
+    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     const bool is_feeding = warp == kMultiplying / 32;
-    if (is_feeding) find_experts();
-    if (warp == 0) rank_pairs();
+    if constexpr (kOneToken) {
+      if (is_feeding) {
+        if (lane == 0) init_few_barriers(barriers, p.stages);
+        __syncwarp();
+        find_pairs();
+      }
+    } else {
+      clear_lists();
+      if (threadIdx.x == 0) {
+        prefetch_map(&p.down);
+        init_few_barriers(barriers, p.stages);
+      }
+      __syncthreads();
+      if (is_feeding) find_experts();
+      if (warp == 0) rank_pairs();
+    }
     __syncthreads();
     if (is_feeding) {
       wait_for_previous();
@@ -319,17 +358,18 @@ struct Down {
   }
 };
 
+template <bool kOneToken>
 __global__ void __launch_bounds__(kThreads, 1)
     few_down_kernel(const __grid_constant__ DownParams p) {
   extern __shared__ __align__(1024) uint8_t shared[];
-  Down(p, shared).run();
+  Down<kOneToken>(p, shared).run();
 }
 
 void launch_down(DownParams p, ops::Stream& stream) {
   p.h_rows = (p.pairs + kFewColumns) | 1;
   p.stages =
       few_stages(p.pairs + kWarpgroups - 1, kWarpgroups, kFewMostShared, DownLayout(p).bytes);
-  launch(few_down_kernel,
+  launch(p.combine.tokens == 1 ? few_down_kernel<true> : few_down_kernel<false>,
          {.grid = num_tiles(p.combine.hidden_size, kRows),
           .block = kThreads,
           .shared_bytes = DownLayout(p).bytes},

@@ -8,6 +8,7 @@
 #include "cuda/mma/warpgroup.cuh"
 #include "cuda/ptx/cluster.cuh"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/ptx/send.cuh"
 #include "cuda/ptx/tensor_copy.cuh"
 #include "cuda/runtime/launch.cuh"
 #include "tuned/few_experts.h"
@@ -78,6 +79,8 @@ __device__ __forceinline__ int part_begin(const GateUpParams& p, int part) {
   return part * p.steps / kParts;
 }
 
+// kOneToken: its pairs are the clusters, so an expert is found with one look, and eight blocks divide the channels.
+template <bool kOneToken>
 struct GateUp {
   static constexpr int kSums = kFewColumns / 2;  // of a thread and 64 rows
   using Sums = float[2][kSums];
@@ -95,13 +98,16 @@ struct GateUp {
         shared(shared_memory),
         barriers(*reinterpret_cast<FewBarriers*>(shared_memory + at.barriers)),
         found(*reinterpret_cast<GateUpFound*>(shared_memory + at.found)) {
-    const int cluster = static_cast<int>(blockIdx.x) / p.split;
-    rank = static_cast<int>(blockIdx.x) % p.split;
+    const int cluster = static_cast<int>(blockIdx.x) / split();
+    rank = static_cast<int>(blockIdx.x) % split();
     group = cluster / 2;
     half = cluster % 2;
-    begin = part_begin(p, first_part(p.split, rank));
-    end = part_begin(p, first_part(p.split, rank + 1));
+    begin = part_begin(p, first_part(split(), rank));
+    end = part_begin(p, first_part(split(), rank + 1));
   }
+
+  __device__ __forceinline__ int tokens() const { return kOneToken ? 1 : p.tokens; }
+  __device__ __forceinline__ int split() const { return kOneToken ? kParts : p.split; }
 
   __device__ __forceinline__ float* floats(int offset) const {
     return reinterpret_cast<float*>(shared + offset);
@@ -115,6 +121,10 @@ struct GateUp {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const PairExperts& of = p.of_pairs;
     int* const pairs = ints(at.pairs);
+    if constexpr (kOneToken) {
+      if (lane == 0) pairs[0] = group, found.num_pairs = 1;
+      return group < of.shared ? of.experts + group : expert_of_routed(of, 0, group - of.shared);
+    }
     if (group < of.shared) {
       if (lane < p.tokens) pairs[lane] = lane * pairs_per_token(of) + group;
       if (lane == 0) found.num_pairs = p.tokens;
@@ -168,8 +178,8 @@ struct GateUp {
   // The scales of the rows, those of a step next to each other.
   __device__ __forceinline__ void load_row_scales() const {
     const int steps = end - begin;
-    for (int i = static_cast<int>(threadIdx.x); i < p.tokens * steps; i += kMultiplying) {
-      const int token = i / steps, k = i % steps;
+    for (int i = static_cast<int>(threadIdx.x); i < tokens() * steps; i += kMultiplying) {
+      const int token = kOneToken ? 0 : i / steps, k = kOneToken ? i : i % steps;
       floats(at.x_scales)[k * kFewColumns + token] =
           __ldcg(p.x_scale + token * p.steps + begin + k);
     }
@@ -236,7 +246,7 @@ struct GateUp {
   __device__ __forceinline__ void multiply() const {
     FewRing ring{barriers, p.stages, static_cast<int>(threadIdx.x) / 128};
     Sums sums, one, two, four;
-    const int first = first_part(p.split, rank), last = first_part(p.split, rank + 1) - 1;
+    const int first = first_part(split(), rank), last = first_part(split(), rank + 1) - 1;
     if (end > begin) barrier_wait(shared_address(&barriers.rows), 0);
     for (int i = 0; i <= last - first; ++i) {
       const int part = first + i;
@@ -246,7 +256,7 @@ struct GateUp {
         for (int j = 0; j < kSums; ++j) sums[m][j] = 0;
       for (int k = part_begin(p, part); k < part_begin(p, part + 1); ++k)
         multiply_step(k, ring, sums);
-      if (p.split == 3) {
+      if (split() == 3) {
         const bool is_second = part % 2 == 1 && part > first;
         if (is_second) add(one, sums);
         if (part % 2 == 0 && part < last) {
@@ -270,7 +280,7 @@ struct GateUp {
         }
       }
     }
-    if (p.split != 3) send(sums, rank);
+    if (split() != 3) send(sums, rank);
   }
 
   // To the first block of the cluster: [sum][token][row].
@@ -278,15 +288,30 @@ struct GateUp {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
     const int column = static_cast<int>(threadIdx.x) / 128 * kTile + warp * 8 + lane / 4;
-    const uint32_t to = shared_address(floats(at.sums) + number * p.tokens * kSumRows);
+    const uint32_t to = shared_address(floats(at.sums) + number * tokens() * kSumRows + column);
+    const uint32_t barrier = shared_address(&barriers.sums);
 #pragma unroll
     for (int m = 0; m < 2; ++m)
 #pragma unroll
       for (int i = 0; i < kSums; ++i) {
         const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
-        const int row = i % 4 / 2 * kHalf + column + m * 32;
-        if (token < p.tokens) store_remote(to + (token * kSumRows + row) * 4, 0, sums[m][i]);
+        const int row = i % 4 / 2 * kHalf + m * 32;  // behind the thread's column
+        if (token >= tokens()) continue;
+        const uint32_t place = to + (token * kSumRows + row) * 4;
+        if constexpr (kOneToken) {
+          send_word(place, barrier, 0, __float_as_uint(sums[m][i]));
+        } else {
+          store_remote(place, 0, sums[m][i]);
+        }
       }
+  }
+  // Sums of all blocks are in the first one; of one token the others need not wait for that.
+  __device__ __forceinline__ void wait_for_sums() const {
+    if constexpr (!kOneToken) {
+      cluster_sync_parted();
+    } else if (rank == 0) {
+      barrier_wait(shared_address(&barriers.sums), 0);
+    }
   }
 
   // Four rows of a token, from all blocks.
@@ -298,22 +323,23 @@ struct GateUp {
     };
 #pragma unroll
     for (int i = 0; i < kParts; ++i)
-      all[i] = i < num_sums(p.split)
-                   ? *reinterpret_cast<const float4*>(from + i * p.tokens * kSumRows)
+      all[i] = i < num_sums(split())
+                   ? *reinterpret_cast<const float4*>(from + i * tokens() * kSumRows)
                    : float4{};
-    if (p.split == 3) return plus(plus(all[0], plus(all[1], all[2])), plus(all[3], all[4]));
-    if (p.split == 8)
+    if (split() == 3) return plus(plus(all[0], plus(all[1], all[2])), plus(all[3], all[4]));
+    if (split() == 8)
       for (int i = 0; i < 4; ++i) all[i] = plus(all[2 * i], all[2 * i + 1]);
-    if (p.split >= 4)
+    if (split() >= 4)
       for (int i = 0; i < 2; ++i) all[i] = plus(all[2 * i], all[2 * i + 1]);
-    return p.split >= 2 ? plus(all[0], all[1]) : all[0];
+    return split() >= 2 ? plus(all[0], all[1]) : all[0];
   }
 
   // A warp for each pair.
   __device__ __forceinline__ void store() const {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
     for (int i = warp; i < found.num_pairs; i += kMultiplying / 32) {
-      const int pair = ints(at.pairs)[i], token = pair / pairs_per_token(p.of_pairs);
+      const int pair = ints(at.pairs)[i];
+      const int token = kOneToken ? 0 : pair / pairs_per_token(p.of_pairs);
       const float4 gate = total(token, lane * 4), up = total(token, kHalf + lane * 4);
       const float h[4] = {silu_mul(gate.x, up.x), silu_mul(gate.y, up.y), silu_mul(gate.z, up.z),
                           silu_mul(gate.w, up.w)};
@@ -329,11 +355,15 @@ struct GateUp {
 
   __device__ __forceinline__ void run() {
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-    for (int i = static_cast<int>(threadIdx.x); i < p.of_pairs.experts; i += kThreads)
-      ints(at.first)[i] = kFewMostPairs;
+    if constexpr (!kOneToken) {
+      for (int i = static_cast<int>(threadIdx.x); i < p.of_pairs.experts; i += kThreads)
+        ints(at.first)[i] = kFewMostPairs;
+    }
     if (threadIdx.x == 0) {
       prefetch_map(&p.x), prefetch_map(&p.gate_up);
       init_few_barriers(barriers, p.stages);
+      if (kOneToken && rank == 0)
+        barrier_expect(shared_address(&barriers.sums), kParts * kSumRows * 4);
     }
     cluster_sync_parted();
     wait_for_previous();
@@ -359,31 +389,36 @@ struct GateUp {
         barrier_wait(ring.empty(), ring.parity ^ 1);
         load_stage(ring, found.expert, n);
       }
-      return cluster_sync_parted();
+      if constexpr (!kOneToken) cluster_sync_parted();
+      return;
     }
     load_scales();
     __syncwarp();
     named_barrier_sync(1, kMultiplying);
     multiply();
-    cluster_sync_parted();
+    wait_for_sums();
     if (rank == 0) store();
   }
 };
 
+template <bool kOneToken>
 __global__ void __launch_bounds__(kThreads, 2)
     few_gate_up_kernel(const __grid_constant__ GateUpParams p) {
   extern __shared__ __align__(1024) uint8_t shared[];
-  GateUp(p, shared).run();
+  GateUp<kOneToken>(p, shared).run();
 }
 
 void launch_gate_up(GateUpParams p, ops::Stream& stream) {
-  constexpr int kRoomOfTwo = 113 << 10, kStagesAlone = 8;
-  const bool is_alone = p.split == 1;  // more stages were no faster
-  p.stages = few_stages(is_alone ? kStagesAlone : kFewMostStages, kWarpgroups,
-                        p.split == kParts ? kRoomOfTwo : kFewMostShared, GateUpLayout(p).bytes);
+  // Of clusters of eight two blocks find room on a multiprocessor. More stages were no faster, and of one token slower.
+  constexpr int kStagesAlone = 8, kStagesOfOneToken = 4;
+  const bool is_one = p.tokens == 1;
+  p.stages = few_stages(is_one         ? kStagesOfOneToken
+                        : p.split == 1 ? kStagesAlone
+                                       : kFewMostStages,
+                        kWarpgroups, kFewMostShared, GateUpLayout(p).bytes);
   const PairExperts& of = p.of_pairs;
   const int groups = of.shared + std::min(p.tokens * of.routed, of.experts);
-  launch(few_gate_up_kernel,
+  launch(is_one ? few_gate_up_kernel<true> : few_gate_up_kernel<false>,
          {.grid = static_cast<unsigned>(groups * 2 * p.split),
           .block = kThreads,
           .shared_bytes = GateUpLayout(p).bytes,
@@ -424,7 +459,7 @@ void few_tokens_gate_up(const FewTokensArgs& args, const FewTokensHidden& h, ops
                  .h = h,
                  .tokens = tokens,
                  .steps = static_cast<int>(steps),
-                 .split = tokens == 1   ? 8
+                 .split = tokens == 1   ? kParts
                           : tokens == 2 ? 3
                           : tokens <= 4 ? 2
                                         : 1};

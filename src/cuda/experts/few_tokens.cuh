@@ -26,7 +26,7 @@ __device__ __forceinline__ int pairs_per_token(const PairExperts& of) {
 }
 
 struct FewBarriers {
-  uint64_t full[kFewMostStages], empty[kFewMostStages], rows;
+  uint64_t full[kFewMostStages], empty[kFewMostStages], rows, sums;
 };
 // Stages for which there is room: a multiple of the warpgroups, so that each is always the same one's. Otherwise one
 // could wait for a stage whose use before, by another one, is not over, and take it for its own.
@@ -61,6 +61,7 @@ __device__ __forceinline__ void init_few_barriers(FewBarriers& barriers, int sta
     barrier_init(shared_address(&barriers.empty[i]), 4);  // the warps of a warpgroup
   }
   barrier_init(shared_address(&barriers.rows), 1);
+  barrier_init(shared_address(&barriers.sums), 1);
   barriers_are_ready();
 }
 
