@@ -37,7 +37,9 @@ VARIANTS = [
     *(rf"absorbed::two_chunks_kernel<{f8}>" for f8 in (YES, NO)),
     *(rf"absorbed::add_parts_kernel<{few}>" for few in (YES, NO)),
     *(rf"absorbed::wide_kernel<.*{source}>" for source in range(3)),  # RowSource
-    *(rf"decode::decode_kernel<{query}, {heads}>" for query in (YES, NO) for heads in (2, 4)),
+    *(rf"decode::decode_kernel<{query}, {heads}, 1>" for query in (YES, NO) for heads in (2, 4)),
+    *(rf"decode::decode_kernel<{YES}, {heads}, {tokens}>" for heads, tokens in ((2, 2), (2, 3), (2, 4), (4, 2), (4, 3))),
+    *(rf"few_{product}_kernel<{one}>" for product in ("gate_up", "down") for one in (YES, NO)),  # one token
     *(rf"top_rows_of_many_kernel<{held}>" for held in (YES, NO)),
     *(rf"batch_product_kernel<.*{dtype}.*>" for dtype in (BF16, F8, U4, I8_BLOCKS, I8_CHANNELS)),
     *(rf"zero_point_linear_kernel<{tiles}>" for tiles in (1, 4)),

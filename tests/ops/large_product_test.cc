@@ -377,7 +377,7 @@ TEST_P(LargeProductTest, experts_of_a_tile_each_match_float64) {
 
 TEST_P(LargeProductTest, experts_of_more_pairs_than_a_chunk_match_float64) {
   for (const DType dtype : {DType::kF8E4M3, DType::kBf16})
-    expect_right_experts({.name = "experts", .dtype = dtype, .form = {}}, {650, 128, 128, 3, 2});
+    expect_right_experts({.name = "experts", .dtype = dtype, .form = {}}, {2100, 128, 128, 3, 2});
 }
 
 // Each cluster gets more tiles than it keeps places for, of one step each: of gate and up, then of down.
