@@ -34,10 +34,10 @@ struct alignas(16) GroupTile {
 
   int group, row, num_rows, column;
 
-  __device__ bool shares_column(int block_rows) const {
+  constexpr bool shares_column(int block_rows) const {
     return num_rows > block_rows || column >= kSharesColumn;
   }
-  __device__ int column_index() const { return column & (kSharesColumn - 1); }
+  constexpr int column_index() const { return column & (kSharesColumn - 1); }
 };
 
 // A second matrix for the same rows.
