@@ -1,7 +1,8 @@
 #include "layers/indexer.h"
 
 #include <algorithm>
-#include <vector>
+
+#include "layers/row_shares.h"
 
 namespace fathom::layers {
 namespace {
@@ -85,13 +86,11 @@ void Indexer::append_and_choose(const Tensor& x, const LayerStep& step) const {
 void Indexer::choose_together(const ListedTokens& listed, const LayerStep& step) const {
   const TokenRange& range = listed.tokens;
   comm::Communicator& tp = *step.rank.tp;
-  std::vector<int64_t> starts;
-  for (int64_t rank = 0; rank <= tp.size(); ++rank)
-    starts.push_back(range.size() * rank / tp.size());
-  const auto mine = starts.begin() + tp.rank();
-  choose_range({range.begin + mine[0], range.begin + mine[1]}, listed.num_copied > 0, step);
+  const RowShares shares = RowShares::evenly(range.size(), tp);
+  choose_range({range.begin + shares.begin(), range.begin + shares.end()}, listed.num_copied > 0,
+               step);
   for (const Tensor& chosen : {step.buffers.index.rows, step.buffers.index.counts})
-    tp.all_gather_rows(chosen.slice(0, range.begin, range.end), starts, step.stream);
+    tp.all_gather_rows(chosen.slice(0, range.begin, range.end), shares.starts, step.stream);
 }
 
 void Indexer::append_keys_and_queries(const Tensor& x, const LayerStep& step) const {

@@ -6,8 +6,8 @@
 //   if (shares.are_shared()) group.reduce_scatter_rows(branch, shares.starts, stream);
 //   const tensor::Tensor own = shares.own(branch);
 //
-// A sum of all rows for everybody takes twice the way of one row for its rank. What is gathered instead are quantised
-// rows, half of the bytes, and norms and gates run once.
+// A sum that every rank gets of all rows sends twice as much as one that each gets of its own. What is gathered
+// instead are quantised rows, half of the bytes, and norms and gates run once.
 
 #include <cstdint>
 #include <vector>
@@ -27,8 +27,11 @@ struct RowShares {
 
   // The same on all ranks of the group.
   static RowShares of(int64_t rows, const comm::Communicator& group) {
+    return group.size() == 1 || rows < kLeastRows ? RowShares() : evenly(rows, group);
+  }
+  // However many rows there are.
+  static RowShares evenly(int64_t rows, const comm::Communicator& group) {
     RowShares shares{.starts = {}, .rank = group.rank()};
-    if (group.size() == 1 || rows < kLeastRows) return shares;
     for (int64_t r = 0; r <= group.size(); ++r) shares.starts.push_back(rows * r / group.size());
     return shares;
   }
