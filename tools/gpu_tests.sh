@@ -100,6 +100,7 @@ small_cases=(
   IndexTest.keys_are_normalised_rotated_and_stored_where_the_rows_say
   IndexTest.queries_are_rotated_and_weights_carry_their_scale
   IndexAppendQueryTest.equals_keys_and_then_queries
+  IndexQueryStepTest.a_row_has_the_same_bits_at_every_number_of_tokens
   IndexScoresTest.match_the_oracle_and_the_best_rows_are_chosen
   TopRowsTest.rank_negative_infinite_and_failed_scores
   TopRowsTest.choose_from_blocks_of_any_size

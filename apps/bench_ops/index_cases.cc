@@ -309,6 +309,9 @@ OpCall index_query_call(Operands& operands, const OpShapes& shapes, int64_t toke
 OpCall index_append_query_call(Operands& operands, const OpShapes& shapes, int64_t tokens) {
   const int64_t hidden = shapes.config.hidden_size, heads = shapes.config.index_config->n_heads;
   const ops::IndexAppendQueryArgs args{
+      .q_a = {},
+      .q_norm = {},
+      .wq_b = {},
       .x = operands.random(operands.backend().act, {tokens, hidden}),
       .weights_proj = operands.random(DType::kBf16, {heads, hidden}),
       .append = append_args(operands, shapes, tokens),

@@ -35,9 +35,27 @@ Dsa::Dsa(const std::string& prefix, const config::ModelConfig& config, WeightBui
            NamedRows{prefix + "indexer.wk.weight", config.index_config->head_dim}),
       indexer_(prefix + "indexer.", config, builder, mla_.beside_q_a()) {}
 
+bool Dsa::make_queries_and_lists(const NormedRows& x, const LayerStep& step) const {
+  const CompressedRows q_a = mla_.compressed(step);
+  if (!indexer_.takes(x.values, q_a, step)) {
+    const bool has_absorbed = mla_.make_queries(x.input(), indexer_.query_product(step), step);
+    indexer_.append_and_choose(x.values, {}, step);
+    return has_absorbed;
+  }
+  if (!mla_.absorbs_compressed(step)) {
+    const bool has_absorbed = mla_.make_queries(x.input(), {}, step);
+    indexer_.append_and_choose(x.values, q_a, step);
+    return has_absorbed;
+  }
+  // Attention's own queries last: the kernel that makes them reads its weights while the choice runs.
+  mla_.compress(x.input(), step);
+  indexer_.append_and_choose(x.values, q_a, step);
+  mla_.absorb_compressed(step);
+  return true;
+}
+
 void Dsa::forward(const NormedRows& x, const LayerStep& step, const Tensor& out) const {
-  const bool has_absorbed = mla_.make_queries(x.input(), indexer_.query_product(step), step);
-  indexer_.append_and_choose(x.values, step);
+  const bool has_absorbed = make_queries_and_lists(x, step);
   // Before the expanded form, which takes the memory of lists and absorbed queries.
   for (const ListedTokens& listed : step.plan.listed) {
     if (!has_absorbed) mla_.absorb(listed.tokens, step);

@@ -27,6 +27,8 @@ class Dsa : public Attention {
   bool reads_values() const override { return true; }
 
  private:
+  // Queries, the step's rows of both caches, and lists of rows. Returns whether q_latent is made, too.
+  bool make_queries_and_lists(const NormedRows& x, const LayerStep& step) const;
   void attend_listed(const ListedTokens& listed, const LayerStep& step) const;
 
   Mla mla_;

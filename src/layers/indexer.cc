@@ -12,8 +12,9 @@ using tensor::Tensor;
 // Of k_norm, fixed in the published code: not rms_norm_eps.
 constexpr float kNormEps = 1e-6f;
 
-ops::IndexQueries queries_of(const ForwardBatch& batch, int64_t begin, int64_t end) {
-  return {.query_start = batch.query_start,
+ops::IndexQueries queries_of(const ForwardBatch& batch, int64_t begin, int64_t end, bool settled) {
+  return {.settled = settled,
+          .query_start = batch.query_start,
           .kv_len = batch.kv_len,
           .block_tables = batch.tables(),
           .tree_mask = batch.tree_mask,
@@ -75,12 +76,31 @@ std::optional<ops::LinearPairArgs::Product> Indexer::query_product(const LayerSt
                                       .out = q.reshape({q.dim(0), n_heads_ * head_dim_})};
 }
 
-void Indexer::append_and_choose(const Tensor& x, const LayerStep& step) const {
-  has_to_choose(step) ? append_keys_and_queries(x, step)
+bool Indexer::takes(const Tensor& x, const CompressedRows& q_a, const LayerStep& step) const {
+  return !q_a.values.is_null() && has_to_choose(step) && has_one_operator(step) &&
+         step.stream.backend().index_append_query.has(keys_and_queries(x, q_a, step), step.stream);
+}
+
+void Indexer::append_and_choose(const Tensor& x, const CompressedRows& q_a,
+                                const LayerStep& step) const {
+  has_to_choose(step) ? append_keys_and_queries(keys_and_queries(x, q_a, step), step)
                       : ops::index_append(keys_of(step), step.stream);
   for (const ListedTokens& listed : step.plan.listed)
     is_shared(listed.tokens, step) ? choose_together(listed, step)
                                    : choose_range(listed.tokens, listed.num_copied > 0, step);
+}
+
+void Indexer::append_keys_and_queries(const ops::IndexAppendQueryArgs& args,
+                                      const LayerStep& step) const {
+  if (has_one_operator(step)) return ops::index_append_query(args, step.stream);
+  ops::linear(ops::weights_product(args), step.stream);
+  ops::index_append(args.append, step.stream);
+  ops::index_query(args.query, step.stream);
+}
+
+bool Indexer::shares_choice(const LayerStep& step) {
+  return std::ranges::any_of(step.plan.listed,
+                             [&](const ListedTokens& l) { return is_shared(l.tokens, step); });
 }
 
 void Indexer::choose_together(const ListedTokens& listed, const LayerStep& step) const {
@@ -93,31 +113,39 @@ void Indexer::choose_together(const ListedTokens& listed, const LayerStep& step)
     tp.all_gather_rows(chosen.slice(0, range.begin, range.end), shares.starts, step.stream);
 }
 
-void Indexer::append_keys_and_queries(const Tensor& x, const LayerStep& step) const {
+ops::IndexAppendQueryArgs Indexer::keys_and_queries(const Tensor& x, const CompressedRows& q_a,
+                                                    const LayerStep& step) const {
   const IndexBuffers& buffers = step.buffers.index;
-  const ops::IndexAppendArgs keys = keys_of(step);
-  const ops::IndexQueryArgs queries = {.q = buffers.q,
-                                       .w = buffers.weights,
-                                       .table = step.buffers.rope_table,
-                                       .out = buffers.queries(),
-                                       .weights = buffers.weights};
-  const ops::IndexAppendQueryArgs all = {
-      .x = x, .weights_proj = weights_proj_, .append = keys, .query = queries};
-  if (fused_.index_append_query && step.index_cache.values.dtype() == tensor::DType::kF8E4M3)
-    return ops::index_append_query(all, step.stream);
-  ops::linear(ops::weights_product(all), step.stream);
-  ops::index_append(keys, step.stream);
-  ops::index_query(queries, step.stream);
+  ops::IndexAppendQueryArgs args;
+  args.x = x;
+  args.weights_proj = weights_proj_;
+  args.append = keys_of(step);
+  args.query = {.q = buffers.q,
+                .w = buffers.weights,
+                .table = step.buffers.rope_table,
+                .out = buffers.queries(),
+                .weights = buffers.weights};
+  if (q_a.values.is_null()) return args;
+  args.q_a = q_a.values;
+  args.q_norm = q_a.norm;
+  args.q_eps = q_a.eps;
+  args.wq_b = wq_b_;
+  return args;
+}
+
+bool Indexer::has_one_operator(const LayerStep& step) const {
+  return fused_.index_append_query && step.index_cache.values.dtype() == tensor::DType::kF8E4M3;
 }
 
 void Indexer::choose_range(const TokenRange& range, bool of_sequence, const LayerStep& step) const {
   const IndexBuffers& buffers = step.buffers.index;
   const int64_t rows = max_rows(step);
   const bool scores_count = has_to_choose(step);
+  const bool settled = scores_count && has_one_operator(step) && !shares_choice(step);
   const int64_t most = scores_count ? buffers.scores.dim(0) / rows : range.size();
   for (int64_t begin = range.begin; begin < range.end; begin += most) {
     const int64_t end = std::min(begin + most, range.end);
-    const ops::IndexQueries queries = queries_of(step.batch, begin, end);
+    const ops::IndexQueries queries = queries_of(step.batch, begin, end, settled);
     Tensor scores;
     if (scores_count) {
       scores = buffers.scores.slice(0, 0, (end - begin) * rows).reshape({end - begin, rows});

@@ -11,6 +11,7 @@
 
 #include "config/model_config.h"
 #include "layers/attention.h"
+#include "layers/mla.h"
 #include "layers/weight_builder.h"
 #include "ops/index.h"
 #include "ops/linear.h"
@@ -28,14 +29,23 @@ class Indexer {
   // The product that makes queries of the rows that q_b_proj reads, where this step has to choose: the caller computes
   // it, with q_b_proj's, before append_and_choose().
   std::optional<ops::LinearPairArgs::Product> query_product(const LayerStep& step) const;
+  // Whether this step has to choose and the backend makes its queries of their compressed rows in one operator.
+  bool takes(const tensor::Tensor& x, const CompressedRows& q_a, const LayerStep& step) const;
   // Keys of buffers.index.k into the cache, which the caller has computed, then rows and counts of buffers.index for
-  // the tokens of the plan's lists. x: not quantised.
-  void append_and_choose(const tensor::Tensor& x, const LayerStep& step) const;
+  // the tokens of the plan's lists. x: not quantised. q_a: where takes() it, else the caller has made query_product().
+  void append_and_choose(const tensor::Tensor& x, const CompressedRows& q_a,
+                         const LayerStep& step) const;
 
  private:
   ops::IndexAppendArgs keys_of(const LayerStep& step) const;
+  ops::IndexAppendQueryArgs keys_and_queries(const tensor::Tensor& x, const CompressedRows& q_a,
+                                             const LayerStep& step) const;
   // Keys into the cache, and queries.
-  void append_keys_and_queries(const tensor::Tensor& x, const LayerStep& step) const;
+  void append_keys_and_queries(const ops::IndexAppendQueryArgs& args, const LayerStep& step) const;
+  // Whether ranks share the choice, which then ends with an exchange.
+  static bool shares_choice(const LayerStep& step);
+  // Of FP8 keys.
+  bool has_one_operator(const LayerStep& step) const;
   // The ranks of tensor parallelism, each for its part of the tokens.
   void choose_together(const ListedTokens& listed, const LayerStep& step) const;
   // of_sequence: lists of rows of the sequence, as ops::TopRowsArgs has it.

@@ -156,6 +156,19 @@ bool Mla::takes(const ops::MlaQueryArgs& args, const LayerStep& step) const {
          step.stream.backend().mla_query.has(args, step.stream);
 }
 
+CompressedRows Mla::compressed(const LayerStep& step) const {
+  if (!has_q_lora_ || !fused_.rms_norm_quantize) return {};
+  return {.values = step.buffers.mla.q_a, .norm = q_a_layernorm_.weight, .eps = q_a_layernorm_.eps};
+}
+
+bool Mla::absorbs_compressed(const LayerStep& step) const {
+  return has_q_lora_ && takes(query_args(step, /*compressed=*/true), step);
+}
+
+void Mla::absorb_compressed(const LayerStep& step) const {
+  ops::mla_query(query_args(step, /*compressed=*/true), step.stream);
+}
+
 ops::HeadLinearQuantizeArgs Mla::out_args(const LayerStep& step) const {
   return {.x = step.buffers.mla.out_latent, .weight = w_uv_, .out = step.buffers.mla.out_f8};
 }

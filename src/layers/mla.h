@@ -32,6 +32,12 @@ struct AbsorbedTokens {
   tensor::Tensor out_latent;  // act[tokens, heads, kv_lora_rank]
 };
 
+// Compressed queries before their norm. values: null where there are none, or where the norm writes over them.
+struct CompressedRows {
+  tensor::Tensor values, norm;
+  float eps = 0;
+};
+
 class Mla : public Attention {
  public:
   // prefix: "model.layers.3.self_attn."  beside_q_a: a matrix whose product of the same rows is made with q_a_proj's,
@@ -46,6 +52,12 @@ class Mla : public Attention {
   bool reads_values() const override { return false; }
 
   // The parts of forward() in order, for kinds of attention that are made of them. The buffers are those of step.
+  // q_a and kv_a, with what is beside q_a; then q_a and its norm, where it stays as it is until queries are made, and
+  // whether the backend's operator makes all of them: then absorb_compressed() does.
+  void compress(const ops::Activation& x, const LayerStep& step) const;
+  CompressedRows compressed(const LayerStep& step) const;
+  bool absorbs_compressed(const LayerStep& step) const;
+  void absorb_compressed(const LayerStep& step) const;
   // Rows of the cache, and q, rotated; returns whether q_latent is made too, by the backend's operator for all of that.
   // beside: another product of the rows that q_b_proj reads. REQUIRES with one: q_lora_rank.
   bool make_queries(const ops::Activation& x,
@@ -73,8 +85,6 @@ class Mla : public Attention {
   // q, not rotated.
   void project_queries(const std::optional<ops::LinearPairArgs::Product>& beside,
                        const LayerStep& step) const;
-  // project_down() without the norm.
-  void compress(const ops::Activation& x, const LayerStep& step) const;
   // From there to the heads' outputs, as one operator; none where the backend makes it of its parts.
   std::optional<ops::MlaDecodeArgs> decode_args(const LayerStep& step) const;
   // From compressed queries, or from q, to q_latent.

@@ -82,6 +82,16 @@ void expect_query(const IndexQueryArgs& args, const Stream& stream) {
     expect_contiguous(entry.first, *entry.second);
 }
 
+void expect_compressed(const IndexAppendQueryArgs& args, const Stream& stream) {
+  Dim tokens("tokens", args.query.q.dim(0)), q_lora_rank("q_lora_rank");
+  Dim out("index_n_heads * index_head_dim", args.query.q.dim(1) * args.query.q.dim(2));
+  expect("q_a", args.q_a, stream.backend().act, {&tokens, &q_lora_rank});
+  expect_one_of("q_norm", args.q_norm, {DType::kF32, DType::kBf16}, {&q_lora_rank});
+  expect_one_of("wq_b", args.wq_b.data, kMatrixTypes, {&out, &q_lora_rank});
+  expect_weight_scale("wq_b's scale", args.wq_b, q_lora_rank.value(), out.value());
+  expect_contiguous("wq_b", args.wq_b.data);
+}
+
 }  // namespace
 
 void index_append(const IndexAppendArgs& args, Stream& stream) {
@@ -109,6 +119,7 @@ void index_append_query(const IndexAppendQueryArgs& args, Stream& stream) {
   expect("x", args.x, stream.backend().act, {&tokens, &hidden});
   expect_one_of("weights_proj", args.weights_proj, {DType::kF32, DType::kBf16}, {&heads, &hidden});
   expect_contiguous("weights_proj", args.weights_proj);
+  if (!args.q_a.is_null()) expect_compressed(args, stream);
   dispatch("index_append_query", keys, stream.backend().index_append_query, args, stream);
 }
 

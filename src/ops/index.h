@@ -30,10 +30,15 @@
 //
 // index_append_query, fused: all of a step in one call, to the bit
 //   linear(x, weights_proj, query.w);  index_append(append);  index_query(query);
+//   and with q_a before them: query.q = linear(rms_norm(q_a), wq_b), of quantised rows where wq_b is f8_e4m3
 //   x             act[tokens, hidden]     rows may be strided
 //   weights_proj  f32|bf16[H, hidden]
+//   q_a           act[tokens, q_lora_rank]  rows may be strided; null: query.q is given
+//   q_norm        f32|bf16[q_lora_rank]     null without q_a, as wq_b
+//   wq_b          act, bf16 or f8_e4m3[H * D, q_lora_rank]
 //   of as many tokens, of one type and dimension. None writes what another one reads, but for query.w, which is read
-//   as the product has it and may be left as it was. CUDA: of up to 8 tokens the product's sum has an order of its own.
+//   as the product has it and may be left as it was, and with q_a query.q. CUDA: of up to 8 tokens the products' sums
+//   have an order of their own. A backend's entry takes calls with q_a or not (Operator::takes).
 //
 // index_scores: score[t, s] = k_scale[s] * sum over h of weights[t, h] * max(0, q[t, h] . k[s]), heads in rising order
 //   q, weights   as index_query made them, of all tokens of `queries`
@@ -68,6 +73,9 @@ namespace fathom::ops {
 
 // The query tokens [token_begin, token_end) of a step, and the rows that they see: the rule of ops/mla.h.
 struct IndexQueries {
+  // All of this, and keys of earlier steps, was there before the operator launched last began. REQUIRES with it: that
+  // was index_append_query or, behind it, index_scores or top_rows.
+  bool settled = false;
   tensor::Tensor query_start;   // i32[seqs + 1]
   tensor::Tensor kv_len;        // i32[seqs]
   tensor::Tensor block_tables;  // i32[seqs, max_blocks]; rows may be strided
@@ -92,6 +100,9 @@ struct IndexQueryArgs {
 void index_query(const IndexQueryArgs& args, Stream& stream);
 
 struct IndexAppendQueryArgs {
+  tensor::Tensor q_a, q_norm;
+  float q_eps = 1e-6f;
+  Weight wq_b;
   tensor::Tensor x, weights_proj;
   IndexAppendArgs append;
   IndexQueryArgs query;

@@ -155,6 +155,9 @@ TEST_P(IndexAppendQueryTest, equals_keys_and_then_queries) {
                      .out = empty(DType::kF8E4M3, {tokens, dims.heads, dims.dim}),
                      .weights = empty(DType::kF32, {tokens, dims.heads})};
         const ops::IndexAppendQueryArgs args = {
+            .q_a = {},
+            .q_norm = {},
+            .wq_b = {},
             .x = x.view(),
             .weights_proj = heads.view(),
             .append = {.k = k.view(),

@@ -75,7 +75,9 @@ ops::Backend make_backend() {
   // Of the fused operators those that save work here. The kernels widen what they read, so rows quantised
   // ahead would be widened again.
   backend.linear_pair = {fast::linear_pair, fast::linear_pair_scratch};
-  backend.index_append_query = {fast::index_append_query, fast::index_append_query_scratch};
+  backend.index_append_query = {.run = fast::index_append_query,
+                                .scratch_bytes = fast::index_append_query_scratch,
+                                .takes = fast::takes_index_append_query};
   backend.mla_plan = {fast::mla_plan};
   backend.mla_plan_bytes = fast::mla_plan_bytes;
   if (kAttention == Attention::kGeneric) take_generic_attention(backend);

@@ -193,6 +193,11 @@ void index_query(const ops::IndexQueryArgs& args, ops::Stream& ops_stream) {
   });
 }
 
+// Queries that are given.
+bool takes_index_append_query(const ops::IndexAppendQueryArgs& args, const ops::Stream&) {
+  return args.q_a.is_null();
+}
+
 int64_t index_append_query_scratch(const ops::IndexAppendQueryArgs& args,
                                    const ops::Stream& stream) {
   return std::max(fast::linear_scratch(ops::weights_product(args), stream),

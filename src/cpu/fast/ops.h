@@ -14,6 +14,7 @@ namespace fathom::cpu::fast {
   int64_t name##_scratch(const ops::Args& args, const ops::Stream& stream);
 #include "ops/operators.inc"
 
+bool takes_index_append_query(const ops::IndexAppendQueryArgs& args, const ops::Stream& stream);
 int64_t mla_plan_bytes(const ops::MlaPlanShape& shape);
 
 }  // namespace fathom::cpu::fast

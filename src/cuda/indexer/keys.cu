@@ -7,12 +7,11 @@
 
 #include <cmath>
 
-#include "cuda/device/convert.cuh"
-#include "cuda/device/reduce.cuh"
+#include "cuda/indexer/index_rows.cuh"
 #include "cuda/indexer/ops.h"
+#include "cuda/indexer/query_step.h"
 #include "cuda/linear/ops.h"
 #include "cuda/ptx/pdl.cuh"
-#include "cuda/ptx/prefetch.cuh"
 #include "cuda/runtime/launch.cuh"
 #include "ops/index.h"
 #include "tuned/choice.h"
@@ -23,138 +22,6 @@ namespace {
 constexpr int kRowWarps = 4;
 // That make the weight of a row's head, each of half of the product; vectors of 16 bytes that a lane has at most.
 constexpr int kDotWarps = 2, kDotVectors = 14;
-
-// A lane's angle of a row's rotation: asked for before the row is worked on, so that it comes with the row.
-struct Angles {
-  const float* table;
-  int pairs;
-  float cosine = 0.0f, sine = 0.0f;  // of pair `lane`
-
-  __device__ __forceinline__ Angles(const float* row_table, int rope_dim)
-      : table(row_table), pairs(rope_dim / 2) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    if (lane >= pairs) return;
-    cosine = table[lane];
-    sine = table[pairs + lane];
-  }
-};
-
-// A row in shared memory that one warp works on.
-struct WarpRow {
-  float* x;
-  int dim, lane;
-
-  __device__ __forceinline__ explicit WarpRow(float* shared, int row_dim)
-      : x(shared + threadIdx.x / 32 * row_dim), dim(row_dim), lane(threadIdx.x % 32) {}
-
-  // Mean 0 and variance 1, times weight, plus bias.
-  template <class Weight>
-  __device__ __forceinline__ void normalise(const Weight& weight, const float* bias, float eps) {
-    float sum = 0.0f;
-    for (int i = lane; i < dim; i += 32) sum += x[i];
-    const float mean = warp_sum(sum) / static_cast<float>(dim);
-    float squares = 0.0f;
-    for (int i = lane; i < dim; i += 32) {
-      x[i] -= mean;
-      squares = __fmaf_rn(x[i], x[i], squares);
-    }
-    const float factor = __frcp_rn(__fsqrt_rn(warp_sum(squares) / static_cast<float>(dim) + eps));
-    for (int i = lane; i < dim; i += 32) x[i] = __fmaf_rn(x[i] * factor, weight(i), bias[i]);
-    __syncwarp();
-  }
-
-  // Pairs (j, j + pairs).
-  __device__ __forceinline__ void rotate(const Angles& angles) {
-    const int pairs = angles.pairs;
-    for (int j = lane; j < pairs; j += 32) {
-      const float cosine = j == lane ? angles.cosine : angles.table[j];
-      const float sine = j == lane ? angles.sine : angles.table[pairs + j];
-      const float a = x[j], b = x[j + pairs];
-      x[j] = a * cosine - b * sine;
-      x[j + pairs] = b * cosine + a * sine;
-    }
-    __syncwarp();
-  }
-
-  // Sylvester's matrix, without its factor.
-  __device__ __forceinline__ void transform() {
-    for (int half = 1; half < dim; half *= 2) {
-      for (int i = lane; i < dim / 2; i += 32) {
-        const int at = (i & ~(half - 1)) * 2 + (i & (half - 1));
-        const float a = x[at], b = x[at + half];
-        x[at] = a + b;
-        x[at + half] = a - b;
-      }
-      __syncwarp();
-    }
-  }
-
-  // Times the transform's factor. Returns the scale.
-  __device__ __forceinline__ float quantise(F8E4M3* out) const {
-    const float factor = __frcp_rn(__fsqrt_rn(static_cast<float>(dim)));
-    float amax = 1e-4f;
-    for (int i = lane; i < dim; i += 32) amax = fmaxf(amax, fabsf(x[i] * factor));
-    const float scale = scale_of(warp_max(amax));
-    for (int i = lane; i < dim; i += 32)
-      out[i] = from_float<F8E4M3>(__fdiv_rn(x[i] * factor, scale));
-    return scale;
-  }
-
-  // The smallest power of two with amax / scale <= 448 = 1.75 * 2^8, amax being no subnormal (ops/index_cache.h).
-  static __device__ __forceinline__ float scale_of(float amax) {
-    constexpr uint32_t kMantissa = 0x7fffffu, kThreeQuarters = 0x600000u;
-    if (isinf(amax)) return amax;
-    const uint32_t bits = __float_as_uint(amax);
-    return __uint_as_float(((bits >> 23) - 8 + ((bits & kMantissa) > kThreeQuarters ? 1 : 0))
-                           << 23);
-  }
-};
-
-struct IndexAppendParams {
-  const Bf16* k;  // [tokens, dim], strided
-  const void* weight;
-  const float* bias;
-  const float* table;
-  const int64_t* kv_rows;
-  F8E4M3* values;
-  float* scales;
-  int64_t k_stride, weight_stride, kv_rows_stride;
-  int tokens, dim, rope_dim;
-  float eps;
-  bool weight_is_f32;
-};
-
-// The norm's weights on their way to the L2 cache, which other layers' have filled: before the wait.
-__device__ __forceinline__ void ask_for_norm(const IndexAppendParams& p) {
-  constexpr int kLineFloats = 32;
-  const int i = static_cast<int>(threadIdx.x) % 32 * kLineFloats;
-  if (i >= p.dim) return;
-  const int64_t at = i * p.weight_stride;
-  const char* const weight =
-      static_cast<const char*>(p.weight) + at * (p.weight_is_f32 ? sizeof(float) : sizeof(Bf16));
-  prefetch_line(weight);
-  prefetch_line(p.bias + i);
-}
-
-__device__ __forceinline__ void append_key(const IndexAppendParams& p, int64_t token,
-                                           float* shared) {
-  // What comes from memory is asked for together.
-  const int64_t kv_row = p.kv_rows[token * p.kv_rows_stride];
-  const Angles angles(p.table + token * p.rope_dim, p.rope_dim);
-  WarpRow row(shared, p.dim);
-  for (int i = row.lane; i < p.dim; i += 32) row.x[i] = cuda::to_float(p.k[token * p.k_stride + i]);
-  if (kv_row < 0) return;  // padding
-  const auto weight = [&p](int i) {
-    const int64_t at = i * p.weight_stride;
-    return p.weight_is_f32 ? static_cast<const float*>(p.weight)[at]
-                           : cuda::to_float(static_cast<const Bf16*>(p.weight)[at]);
-  };
-  row.normalise(weight, p.bias, p.eps);
-  row.rotate(angles);
-  row.transform();
-  const float scale = row.quantise(p.values + kv_row * p.dim);
-  if (row.lane == 0) p.scales[kv_row] = scale;
-}
 
 struct IndexQueryParams {
   const Bf16* q;  // [tokens, heads, dim]
@@ -233,10 +100,10 @@ __global__ void __launch_bounds__(kRowWarps * 32)
     index_append_query_kernel(const __grid_constant__ IndexAppendParams keys,
                               const __grid_constant__ IndexQueryParams queries) {
   extern __shared__ float shared[];
-  let_next_start();
   const int64_t at = warp_of_grid();
   if (at < keys.tokens) ask_for_norm(keys);
   wait_for_previous();
+  let_next_start();  // behind the wait: index_scores reads what is settled before its own (ops/index.h)
   if (at < keys.tokens) {
     append_key(keys, at, shared);
   } else if (at - keys.tokens < queries.rows) {
@@ -253,7 +120,6 @@ __global__ void __launch_bounds__(kRowWarps*(1 + kDotWarps) * 32)
                       const __grid_constant__ HeadWeightParams heads) {
   extern __shared__ float shared[];
   __shared__ float parts[kRowWarps][kDotWarps];
-  let_next_start();
   const int warp = static_cast<int>(threadIdx.x) / 32, dot = warp - kRowWarps;
   const int in_block = dot < 0 ? warp : dot / kDotWarps;
   const int64_t at = int64_t{blockIdx.x} * kRowWarps + in_block, query = at - keys.tokens;
@@ -263,11 +129,13 @@ __global__ void __launch_bounds__(kRowWarps*(1 + kDotWarps) * 32)
     const HeadWeight weight(heads, is_query ? static_cast<int>(query % queries.heads) : 0,
                             dot % kDotWarps);
     wait_for_previous();
+    let_next_start();
     const float part = weight.times(heads, is_query ? query / queries.heads : 0);
     if (threadIdx.x % 32 == 0) parts[in_block][dot % kDotWarps] = part;
   } else {
     if (at < keys.tokens) ask_for_norm(keys);
     wait_for_previous();
+    let_next_start();
     if (at < keys.tokens) append_key(keys, at, shared);
     if (is_query) scale = prepare_query(queries, query, shared);
   }
@@ -280,24 +148,6 @@ LaunchShape rows_shape(int64_t rows, int64_t dim) {
   return {.grid = num_tiles(rows, kRowWarps),
           .block = kRowWarps * 32,
           .shared_bytes = static_cast<int>(kRowWarps * dim) * int{sizeof(float)}};
-}
-
-IndexAppendParams params_of(const ops::IndexAppendArgs& args) {
-  return {.k = args.k.as<Bf16>(),
-          .weight = args.weight.data(),
-          .bias = args.bias.as<float>(),
-          .table = args.table.as<float>(),
-          .kv_rows = args.kv_rows.as<int64_t>(),
-          .values = args.cache.values.as<F8E4M3>(),
-          .scales = args.cache.scales.as<float>(),
-          .k_stride = args.k.stride(0),
-          .weight_stride = args.weight.stride(0),
-          .kv_rows_stride = args.kv_rows.stride(0),
-          .tokens = static_cast<int>(args.k.dim(0)),
-          .dim = static_cast<int>(args.k.dim(1)),
-          .rope_dim = static_cast<int>(args.table.dim(1)),
-          .eps = args.eps,
-          .weight_is_f32 = args.weight.dtype() == tensor::DType::kF32};
 }
 
 IndexQueryParams params_of(const ops::IndexQueryArgs& args) {
@@ -337,7 +187,7 @@ bool makes_weights(const ops::IndexAppendQueryArgs& args, const ops::Stream& str
 }  // namespace
 
 void index_append(const ops::IndexAppendArgs& args, ops::Stream& stream) {
-  const IndexAppendParams p = params_of(args);
+  const IndexAppendParams p = index_append_params(args);
   launch(index_append_query_kernel, rows_shape(p.tokens, p.dim), stream, p, IndexQueryParams{});
 }
 
@@ -346,13 +196,18 @@ void index_query(const ops::IndexQueryArgs& args, ops::Stream& stream) {
   launch(index_append_query_kernel, rows_shape(p.rows, p.dim), stream, IndexAppendParams{}, p);
 }
 
+bool takes_index_append_query(const ops::IndexAppendQueryArgs& args, const ops::Stream& stream) {
+  return args.q_a.is_null() || takes_query_step(args, stream);
+}
+
 int64_t index_append_query_scratch(const ops::IndexAppendQueryArgs& args,
                                    const ops::Stream& stream) {
   return linear_scratch(ops::weights_product(args), stream);
 }
 
 void index_append_query(const ops::IndexAppendQueryArgs& args, ops::Stream& stream) {
-  const IndexAppendParams keys = params_of(args.append);
+  if (!args.q_a.is_null()) return run_query_step(args, stream);
+  const IndexAppendParams keys = index_append_params(args.append);
   const IndexQueryParams queries = params_of(args.query);
   if (makes_weights(args, stream)) {
     LaunchShape shape = rows_shape(keys.tokens + queries.rows, keys.dim);

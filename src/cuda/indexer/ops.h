@@ -16,6 +16,7 @@ void add_indexer(ops::Backend& backend);
 void index_append(const ops::IndexAppendArgs& args, ops::Stream& stream);
 void index_query(const ops::IndexQueryArgs& args, ops::Stream& stream);
 void index_append_query(const ops::IndexAppendQueryArgs& args, ops::Stream& stream);
+bool takes_index_append_query(const ops::IndexAppendQueryArgs& args, const ops::Stream& stream);
 int64_t index_append_query_scratch(const ops::IndexAppendQueryArgs& args,
                                    const ops::Stream& stream);
 void index_scores(const ops::IndexScoresArgs& args, ops::Stream& stream);

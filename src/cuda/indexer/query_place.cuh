@@ -21,6 +21,7 @@ struct QueryTokens {
   int64_t table_stride;
   int seqs, block_tokens;
   int token_begin, token_end;
+  bool settled;  // IndexQueries::settled: all of this may be read before the wait
 
   __device__ __forceinline__ const int32_t* table(int sequence) const {
     return block_tables + sequence * table_stride;
@@ -40,7 +41,8 @@ inline QueryTokens query_tokens(const ops::IndexQueries& queries, int64_t block_
           .seqs = static_cast<int>(queries.kv_len.dim(0)),
           .block_tokens = static_cast<int>(block_tokens),
           .token_begin = static_cast<int>(queries.token_begin),
-          .token_end = static_cast<int>(queries.token_end)};
+          .token_end = static_cast<int>(queries.token_end),
+          .settled = queries.settled};
 }
 
 struct QueryPlace {

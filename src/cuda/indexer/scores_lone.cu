@@ -3,6 +3,9 @@
 // rows by latency: so lengths, queries and places of keys are asked for at once, as if the token's number were its
 // sequence's, and a warpgroup has its next two blocks of keys under way.
 //
+// What is settled, lengths, places and all keys but the last ones, is read before the wait. Where every block of keys
+// can have a multiprocessor, thread blocks are single warpgroups, which find room beside those of the kernel before.
+//
 // Grid: parts of the sequence's rows x query tokens. Shared memory: 9.4 KB.
 
 #include <algorithm>
@@ -20,11 +23,11 @@ constexpr int kKeysAhead = 2;
 struct LoneShare {
   int first, step;
 
-  __device__ __forceinline__ LoneShare()
+  __device__ __forceinline__ explicit LoneShare(int warpgroups)
       : first(__shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0) *
                   static_cast<int>(gridDim.x) +
               static_cast<int>(blockIdx.x)),
-        step(kWarpgroups * static_cast<int>(gridDim.x)) {}
+        step(warpgroups * static_cast<int>(gridDim.x)) {}
 };
 
 // The first places in the table of a sequence that may be the token's.
@@ -81,38 +84,66 @@ __device__ __forceinline__ void score_rows(const IndexScoresParams& p, const Que
   }
 }
 
-__global__ void __launch_bounds__(kScoreThreads, 1)
+// Blocks of keys in [begin, end) of those that the warpgroup begins with.
+__device__ __forceinline__ void load_first(const IndexScoresParams& p, const LoneShare& share,
+                                           const FirstPlaces& places, int begin, int end,
+                                           Keys (&keys)[kKeysAhead]) {
+#pragma unroll
+  for (int i = 0; i < kKeysAhead; ++i) {
+    const int block = share.first + i * share.step;
+    if (block >= begin && block < end) keys[i].load(p, places.block[i]);
+  }
+}
+
+template <int kGroups>
+__global__ void __launch_bounds__(kGroups * 128, 1)
     index_scores_lone_kernel(const __grid_constant__ IndexScoresParams p) {
   extern __shared__ char shared[];
-  static_assert(kScoreThreads == kQueryVectors);
+  constexpr int kThreads = kGroups * 128, kVectors = kQueryVectors / kThreads;
+  static_assert(kHeads <= kThreads);
   let_next_start();
   const TileShared tile(shared, 1);
-  const LoneShare share;
+  const LoneShare share(kGroups);
   const int token = p.queries.token_begin + static_cast<int>(blockIdx.y);
-  const int head = static_cast<int>(threadIdx.x) / 8, vector = static_cast<int>(threadIdx.x) % 8;
-  wait_for_previous();
-  const uint4 query = query_vector(p, token, head, vector);
-  const float weight =
-      threadIdx.x < kHeads ? head_weight(p, token, static_cast<int>(threadIdx.x)) : 0.0f;
+  const auto thread = static_cast<int>(threadIdx.x);
+  uint4 query[kVectors];
+  float weight = 0.0f;
+  const auto load_queries = [&] {
+    wait_for_previous();
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const int at = i * kThreads + thread;
+      query[i] = query_vector(p, token, at / 8, at % 8);
+    }
+    if (thread < kHeads) weight = head_weight(p, token, thread);
+  };
+  if (!p.queries.settled) load_queries();
   FirstPlaces places;
   places.load(p, share, min(token, p.queries.seqs - 1));
   const QueryPlace place = place_of(p.queries, token);
-  if (place.num_visible() <= p.topk) return;
+  if (place.num_visible() <= p.topk) return wait_for_previous();
   if (place.sequence != places.sequence) places.load(p, share, place.sequence);
   const int key_blocks = __shfl_sync(0xffffffffu, (place.end() + kKeyRows - 1) / kKeyRows, 0);
+  // Those that hold no key of this step.
+  const int settled =
+      p.queries.settled ? __shfl_sync(0xffffffffu, place.first_query_row / kKeyRows, 0) : 0;
   Keys keys[kKeysAhead];
+  load_first(p, share, places, 0, min(settled, key_blocks), keys);
+  if (p.queries.settled) load_queries();
+  load_first(p, share, places, settled, key_blocks, keys);
 #pragma unroll
-  for (int i = 0; i < kKeysAhead; ++i)
-    if (share.first + i * share.step < key_blocks) keys[i].load(p, places.block[i]);
-  put_query(tile.queries, head, vector, query);
-  if (threadIdx.x < kHeads) put_weight(tile.weights, static_cast<int>(threadIdx.x), weight);
+  for (int i = 0; i < kVectors; ++i) {
+    const int at = i * kThreads + thread;
+    put_query(tile.queries, at / 8, at % 8, query[i]);
+  }
+  if (thread < kHeads) put_weight(tile.weights, thread, weight);
   publish_to_products();
   __syncthreads();
   float* const scores = p.scores + blockIdx.y * p.max_rows;
   score_rows(p, place, tile, share, keys, key_blocks, scores);
   // Rows that the token does not see, behind the last block of which it sees some.
-  for (int row = key_blocks * kKeyRows + static_cast<int>(blockIdx.x * kScoreThreads + threadIdx.x);
-       row < place.kv_len; row += static_cast<int>(gridDim.x) * kScoreThreads)
+  for (int row = key_blocks * kKeyRows + static_cast<int>(blockIdx.x) * kThreads + thread;
+       row < place.kv_len; row += static_cast<int>(gridDim.x) * kThreads)
     scores[row] = minus_infinite_score();
 }
 
@@ -121,11 +152,13 @@ __global__ void __launch_bounds__(kScoreThreads, 1)
 void score_lone_tokens(const IndexScoresParams& p, ops::Stream& stream) {
   const int64_t tokens = p.queries.token_end - p.queries.token_begin;
   if (tokens == 0) return;
+  const int64_t key_blocks = p.max_rows / kKeyRows;
+  const bool are_few = key_blocks * tokens <= num_multiprocessors();
   const int64_t parts =
-      std::clamp<int64_t>(num_multiprocessors() / tokens, 1, p.max_rows / kKeyRows);
-  launch(index_scores_lone_kernel,
+      are_few ? key_blocks : std::clamp<int64_t>(num_multiprocessors() / tokens, 1, key_blocks);
+  launch(are_few ? index_scores_lone_kernel<1> : index_scores_lone_kernel<kWarpgroups>,
          {.grid = dim3(static_cast<unsigned>(parts), static_cast<unsigned>(tokens)),
-          .block = kScoreThreads,
+          .block = are_few ? 128u : unsigned{kScoreThreads},
           .shared_bytes = TileShared::bytes(1)},
          stream, p);
 }

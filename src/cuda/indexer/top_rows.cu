@@ -209,15 +209,17 @@ __global__ void __launch_bounds__(kChoiceThreads)
   let_next_start();
   for (int i = threadIdx.x; i < kDigits * kBins; i += kChoiceThreads)
     (&shared.choice.counts[0][0])[i] = 0;
-  wait_for_previous();
   const int cluster = static_cast<int>(cluster_size()), rank = static_cast<int>(cluster_rank());
   const int in_range = static_cast<int>(blockIdx.x) / cluster;
   const int token = p.queries.token_begin + in_range;
   const float* const scores = p.scores + in_range * p.max_rows;
   // The first block begins with the first row however many there are: it need not wait for lengths.
   HeldRows held;
+  QueryPlace place;
+  if (p.queries.settled) place = place_of(p.queries, token);
+  wait_for_previous();
   if (rank == 0) held.ask(scores, static_cast<int>(p.max_rows));
-  const QueryPlace place = place_of(p.queries, token);
+  if (!p.queries.settled) place = place_of(p.queries, token);
   int32_t* const rows = p.rows + int64_t{token} * p.topk;
   if (place.num_visible() <= p.topk) {
     if (rank == 0) keep_all(p, place, token, rows);

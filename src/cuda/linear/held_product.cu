@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "cuda/gemm/tensor_map.h"
+#include "cuda/linear/held_steps.cuh"
 #include "cuda/linear/plan.h"
 #include "cuda/linear/store.cuh"
-#include "cuda/mma/warpgroup.cuh"
 #include "cuda/ptx/barrier.cuh"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/ptx/send.cuh"
@@ -27,12 +27,12 @@
 namespace fathom::cuda {
 namespace {
 
-constexpr int kRows = 64, kStepBytes = kRows * kScaleBlock, kMostSteps = 8, kColumns = 8;
+constexpr int kRows = kHeldRows, kStepBytes = kHeldStepBytes, kColumns = kHeldColumns;
+constexpr int kRowsBytes = kHeldRowsBytes, kMostSteps = 8;
 constexpr int kWarpgroups = 2, kMultiplying = kWarpgroups * 128, kThreads = kMultiplying + 32;
 constexpr int kPartSteps = kMostSteps / kWarpgroups;
-constexpr int kPieces = kScaleBlock / 16;           // of a row's step
-constexpr int kRowsBytes = kColumns * kScaleBlock;  // of a step
-static_assert(kColumns == kMultiplying / 32);       // a warp for each token's row
+constexpr int kPieces = kScaleBlock / 16;      // of a row's step
+static_assert(kColumns == kMultiplying / 32);  // a warp for each token's row
 // Steps that are under way at once: more delay what the kernels before still read.
 constexpr int kWindow = 4;
 
@@ -152,41 +152,6 @@ struct Held {
     __syncwarp();
   }
 
-  // A warpgroup's part of the channels: what it has of 64 outputs of eight tokens.
-  __device__ __forceinline__ void multiply(int first, int end, const float (&w_scale)[kPartSteps],
-                                           float (&part_sum)[4]) const {
-    float sums[kPartSteps][4];
-#pragma unroll 1
-    for (int step = first; step < end; ++step) barrier_wait(full(step), 0);
-#pragma unroll
-    for (int k = 0; k < kPartSteps; ++k) mma_begin(sums[k]);
-#pragma unroll
-    for (int k = 0; k < kPartSteps; ++k) {
-      const int step = min(first + k, end - 1);  // of fewer steps the last one again, not added
-      const uint32_t a = descriptor_word(shared_address(shared + step * kStepBytes));
-      const uint32_t x = descriptor_word(shared_address(shared + at.x + step * kRowsBytes));
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        mma(sums[k], descriptor(a + i * kStepOfK), descriptor(x + i * kStepOfK), i > 0, F8E4M3{});
-    }
-    mma_commit();
-    const float* const x_scales = floats(at.x_scales) + lane % 4 * 2;
-    float2 x_scale[kPartSteps];
-#pragma unroll
-    for (int k = 0; k < kPartSteps; ++k)
-      x_scale[k] = *reinterpret_cast<const float2*>(x_scales + min(first + k, end - 1) * kColumns);
-#pragma unroll
-    for (int k = 0; k < kPartSteps; ++k) mma_wait<0>(sums[k]);
-#pragma unroll
-    for (int k = 0; k < kPartSteps; ++k)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float scale = __fmul_rn(i % 2 == 0 ? x_scale[k].x : x_scale[k].y, w_scale[k]);
-        const float sum = __fmaf_rn(sums[k][i], scale, part_sum[i]);
-        part_sum[i] = first + k < end ? sum : part_sum[i];
-      }
-  }
-
   // Where the part's sums of rows lane / 4 and lane / 4 + 8 of the warp's go: [part][token][output] of their owner.
   struct Owner {
     uint32_t to, barrier;
@@ -244,7 +209,11 @@ struct Held {
     load_row(row);
     named_barrier_sync(1, kMultiplying);
     float part_sum[4] = {};
-    multiply(first, end, w_scale, part_sum);
+    multiply_held({.weights = shared_address(shared),
+                   .rows = shared_address(shared + at.x),
+                   .full = full(0),
+                   .row_scales = floats(at.x_scales)},
+                  first, end, w_scale, part_sum);
     send(low, part_sum[0], part_sum[1]);
     send(high, part_sum[2], part_sum[3]);
     barrier_wait(shared_address(&barriers.sums), 0);
