@@ -29,7 +29,7 @@ class AmxInt4 : AmxProducts {
   }
 
  private:
-  static constexpr int64_t kStep = F8Dot::kStep, kStepTiles = kStep / kTileDepth;
+  static constexpr int64_t kStep = kPackedStep, kStepTiles = kStep / kTileDepth;
   // Lanes of the scales and of what they come with: of 16 weight rows of the longest panel, or of 64 of one that more
   // tiles of x leave room for.
   static constexpr int64_t kLaneFloats = 2 * kMaxDepth / kStep * 16;

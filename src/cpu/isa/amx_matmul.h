@@ -3,7 +3,7 @@
 //
 // bf16 weights: float32 rows of x are the sums of three bf16 rows, so a product is three passes with the exact bits of
 // x, and still five times as fast as float32 vectors. e4m3 weights and their quantised rows of x are bf16 values
-// already: one pass, after 64 weights were widened by five byte operations (f8_dot.h).
+// already: one pass, after 64 weights were widened by five byte operations (f8_widen.h).
 //
 // A call reads weights where they lie, for all its rows of x. Those are laid out for the tiles once a call, so it
 // should have hundreds of weight rows where x has many (KernelTable::wide_rows).
@@ -18,7 +18,7 @@
 
 #include "cpu/isa/amx_products.h"
 #include "cpu/isa/amx_tile.h"
-#include "cpu/isa/f8_dot.h"
+#include "cpu/isa/f8_widen.h"
 #include "cpu/isa/kernels.h"
 
 namespace fathom::cpu {
@@ -44,7 +44,7 @@ class AmxMatmul : AmxProducts {
     configure_tiles(columns);
     for (int64_t begin = 0; begin < tile.in; begin = panel_end) {
       // A PackedStep of e4m3 values is two tiles, however few are in it.
-      enter_panel(begin, is_f8_ ? F8Dot::kStep : kTileDepth);
+      enter_panel(begin, is_f8_ ? kPackedStep : kTileDepth);
       make_panel();
       if (is_f8_) lay_out_scales();
       if (column_tiles == 1) {
@@ -142,14 +142,14 @@ class AmxMatmul : AmxProducts {
                              ? panel_begin + range.end * kTileDepth
                              : panel_end;
     const uint8_t* w = static_cast<const uint8_t*>(tile.w) + row * tile.w_stride;
-    for (int64_t k = from; k < stop; k += F8Dot::kStep) {
+    for (int64_t k = from; k < stop; k += kPackedStep) {
       const int64_t left = stop - k;
       const uint8_t* at = w + k;
       char* to = out + (k - from) / kTileDepth * kTileBytes;
       for (int64_t i = 0; i < rows; ++i, at += tile.w_stride, to += 64) {
         _mm_prefetch(reinterpret_cast<const char*>(at + kTileDim * tile.w_stride), _MM_HINT_T1);
         const PackedStep step =
-            left >= F8Dot::kStep ? widener_.load(at) : widener_.load_partial(at, left);
+            left >= kPackedStep ? widener_.load(at) : widener_.load_partial(at, left);
         _mm512_store_si512(to, step.v[0]);
         _mm512_store_si512(to + kTileBytes, step.v[1]);
       }

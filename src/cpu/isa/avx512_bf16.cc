@@ -7,8 +7,9 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
-#include "cpu/isa/f8_dot.h"
+#include "cpu/isa/f8_widen.h"
 #include "cpu/isa/i4_widen.h"
+#include "cpu/isa/packed_dot.h"
 
 #include "cpu/isa/kernels.h"
 

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "cpu/isa/f8_dot.h"
+#include "cpu/isa/f8_widen.h"
 
 namespace fathom::cpu {
 namespace {
@@ -63,30 +63,21 @@ class PairWidener {
     return widen(_mm256_maskz_loadu_epi8((__mmask32{1} << (n / 2)) - 1, p));
   }
 
- private:
-  PackedStep widen(__m256i pairs) const {
-    const __m512i upper_shift = _mm512_set_epi64(4, 4, 4, 4, 0, 0, 0, 0);
-    const __m512i both = _mm512_broadcast_i64x4(pairs);
-    const __m512i codes =
-        _mm512_and_si512(_mm512_srlv_epi64(both, upper_shift), _mm512_set1_epi8(0x0F));
+  // Of 0 to 15, a code in each byte.
+  PackedStep of_codes(__m512i codes) const {
     const __m512i low = _mm512_shuffle_epi8(low_, codes), high = _mm512_shuffle_epi8(high_, codes);
     return {{_mm512_unpacklo_epi8(low, high), _mm512_unpackhi_epi8(low, high)}};
   }
 
+ private:
+  PackedStep widen(__m256i pairs) const {
+    const __m512i upper_shift = _mm512_set_epi64(4, 4, 4, 4, 0, 0, 0, 0);
+    const __m512i both = _mm512_broadcast_i64x4(pairs);
+    return of_codes(_mm512_and_si512(_mm512_srlv_epi64(both, upper_shift), _mm512_set1_epi8(0x0F)));
+  }
+
   __m512i low_, high_;
 };
-
-struct I4Form {
-  using Stored = I4Pair;
-  using Widener = PairWidener;
-  static constexpr WeightKind kKind = WeightKind::kI4;
-  static constexpr int64_t bytes(int64_t values) { return values / 2; }
-  static Widener widener() { return PairWidener(kI4Bytes); }
-  static float scale(const MatmulTile& t, int64_t column, int64_t block) {
-    return t.w_scale[column * t.w_scale_stride + block];
-  }
-};
-using I4Dot = PackedDot<I4Form>;
 
 // Rows of x that are e4m3 values, in the order of the weights.
 struct I4Rows {
@@ -96,7 +87,7 @@ struct I4Rows {
     // Lanes 0 and 2 of the first vector have elements 0 to 7 and 32 to 39, those of the second the eight behind.
     const __m512i first = _mm512_set_epi64(13, 12, 5, 4, 9, 8, 1, 0);
     const __m512i second = _mm512_set_epi64(15, 14, 7, 6, 11, 10, 3, 2);
-    for (int64_t k = 0; k < dim; k += F8Dot::kStep) {
+    for (int64_t k = 0; k < dim; k += kPackedStep) {
       const PackedStep step = PackedStep::load(words + k);
       const auto half = [&](__m512i lanes) {
         return evens_first(_mm512_permutex2var_epi64(step.v[0], lanes, step.v[1]));
