@@ -47,10 +47,10 @@ bool Dsa::make_queries_and_lists(const NormedRows& x, const LayerStep& step) con
     indexer_.append_and_choose(x.values, q_a, step);
     return has_absorbed;
   }
-  // Attention's own queries last: the kernel that makes them reads its weights while the choice runs.
+  // The choice of few tokens leaves the GPU idle, so attention's own queries are made beside it.
   mla_.compress(x.input(), step);
   indexer_.append_and_choose(x.values, q_a, step);
-  mla_.absorb_compressed(step);
+  mla_.absorb_compressed(/*settled=*/!indexer_.shares_choice(step), step);
   return true;
 }
 

@@ -35,6 +35,8 @@ class Indexer {
   // the tokens of the plan's lists. x: not quantised. q_a: where takes() it, else the caller has made query_product().
   void append_and_choose(const tensor::Tensor& x, const CompressedRows& q_a,
                          const LayerStep& step) const;
+  // Whether ranks share the choice, which then ends with an exchange.
+  static bool shares_choice(const LayerStep& step);
 
  private:
   ops::IndexAppendArgs keys_of(const LayerStep& step) const;
@@ -42,8 +44,6 @@ class Indexer {
                                              const LayerStep& step) const;
   // Keys into the cache, and queries.
   void append_keys_and_queries(const ops::IndexAppendQueryArgs& args, const LayerStep& step) const;
-  // Whether ranks share the choice, which then ends with an exchange.
-  static bool shares_choice(const LayerStep& step);
   // Of FP8 keys.
   bool has_one_operator(const LayerStep& step) const;
   // The ranks of tensor parallelism, each for its part of the tokens.

@@ -165,8 +165,10 @@ bool Mla::absorbs_compressed(const LayerStep& step) const {
   return has_q_lora_ && takes(query_args(step, /*compressed=*/true), step);
 }
 
-void Mla::absorb_compressed(const LayerStep& step) const {
-  ops::mla_query(query_args(step, /*compressed=*/true), step.stream);
+void Mla::absorb_compressed(bool settled, const LayerStep& step) const {
+  ops::MlaQueryArgs args = query_args(step, /*compressed=*/true);
+  args.settled = settled;
+  ops::mla_query(args, step.stream);
 }
 
 ops::HeadLinearQuantizeArgs Mla::out_args(const LayerStep& step) const {

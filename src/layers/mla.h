@@ -53,11 +53,11 @@ class Mla : public Attention {
 
   // The parts of forward() in order, for kinds of attention that are made of them. The buffers are those of step.
   // q_a and kv_a, with what is beside q_a; then q_a and its norm, where it stays as it is until queries are made, and
-  // whether the backend's operator makes all of them: then absorb_compressed() does.
+  // whether the backend's operator makes all of them: then absorb_compressed() does. settled: of ops::MlaQueryArgs.
   void compress(const ops::Activation& x, const LayerStep& step) const;
   CompressedRows compressed(const LayerStep& step) const;
   bool absorbs_compressed(const LayerStep& step) const;
-  void absorb_compressed(const LayerStep& step) const;
+  void absorb_compressed(bool settled, const LayerStep& step) const;
   // Rows of the cache, and q, rotated; returns whether q_latent is made too, by the backend's operator for all of that.
   // beside: another product of the rows that q_b_proj reads. REQUIRES with one: q_lora_rank.
   bool make_queries(const ops::Activation& x,

@@ -14,6 +14,9 @@
 //   w_uk      [heads, kv_lora_rank, nope]            as head_linear's weight
 //   rows      of kv_append; its table is that of the queries too
 //   q_latent  act[tokens, heads, kv_lora_rank]
+//   settled   all that this reads was there, and what it writes was done with, before the operator launched last began,
+//             so that it may run beside that one. REQUIRES with it: since index_append_query (ops/index.h) there were
+//             only index_scores and top_rows
 //
 // A backend's entry takes some calls (Operator::takes), and all others are made of the parts.
 
@@ -30,6 +33,7 @@ struct MlaQueryArgs {
   Weight w_uk;
   KvAppendArgs rows;
   tensor::Tensor q_latent;
+  bool settled = false;
 };
 
 // REQUIRES: the stream's backend takes it.

@@ -16,6 +16,7 @@ struct MlaQueryCase {
   DType cache = DType::kBf16, norm = DType::kBf16;
   int64_t beside = 0;    // values between the rows of q_a
   int64_t padding = -1;  // a token without a row of the cache
+  bool settled = false;
 };
 
 class MlaQueryTest : public ProductTest {
@@ -73,6 +74,7 @@ MlaQueryTest::Call MlaQueryTest::make_call(const MlaQueryCase& c) {
                .kv_rows = call.kv_rows.view(),
                .cache = {.rows = call.cache.view(), .format = format}};
   args.q_latent = call.q_latent.view();
+  args.settled = c.settled;
   return call;
 }
 
@@ -81,14 +83,17 @@ TEST_P(MlaQueryTest, gives_the_bits_of_its_parts) {
        {MlaQueryCase{}, MlaQueryCase{.tokens = 2, .cache = DType::kF8E4M3, .norm = DType::kF32},
         MlaQueryCase{.tokens = 3, .beside = 128, .padding = 1},
         MlaQueryCase{.tokens = 4, .heads = 16},
+        MlaQueryCase{.cache = DType::kF8E4M3, .beside = 128, .settled = true},
+        MlaQueryCase{.tokens = 6, .heads = 3, .padding = 2, .settled = true},
         MlaQueryCase{.tokens = 5, .cache = DType::kF8E4M3, .padding = 4},
         MlaQueryCase{.tokens = 8, .heads = 1, .norm = DType::kF32},
         MlaQueryCase{.tokens = 8, .heads = 16, .beside = 128},
         MlaQueryCase{.tokens = 1, .compressed = false},
         MlaQueryCase{.tokens = 7, .heads = 16, .compressed = false, .cache = DType::kF8E4M3},
         MlaQueryCase{.tokens = 8, .compressed = false, .padding = 0}}) {
-    SCOPED_TRACE(testing::Message() << c.tokens << " tokens, " << c.heads << " heads, "
-                                    << (c.compressed ? "compressed" : "whole"));
+    SCOPED_TRACE(testing::Message()
+                 << c.tokens << " tokens, " << c.heads << " heads, "
+                 << (c.compressed ? "compressed" : "whole") << (c.settled ? ", settled" : ""));
     const Call one = make_call(c), parts = make_call(c);
     ASSERT_TRUE(backend().mla_query.takes(one.args, stream()));
     ops::mla_query(one.args, stream());

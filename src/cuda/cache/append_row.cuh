@@ -105,49 +105,70 @@ __device__ __forceinline__ float append_factor(float squares, const AppendParams
 // kHeld values of the latent part and their weights in a thread's registers, in both orders: that of the sum, and in
 // f8 that of groups, of which a warp then has one. REQUIRES: latent_dim <= kHeld * kAppendThreads.
 template <class Latent, int kHeld>
-__device__ __forceinline__ void append_held_row(const AppendParams& p, int64_t token,
-                                                float* reduced) {
-  constexpr bool kIsF8 = std::is_same_v<Latent, F8E4M3>;
-  static_assert(kHeld == kScaleBlock / 32 && kHeld == kAppendThreads / 32);
-  const int dim = p.cache.latent_dim, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const auto summed = [&](int j) { return j * kAppendThreads + static_cast<int>(threadIdx.x); };
-  const auto stored = [&](int j) { return kIsF8 ? (warp * kHeld + j) * 32 + lane : summed(j); };
-  float weight[kHeld];
+class HeldRow {
+ public:
+  // The weights: before the wait.
+  __device__ __forceinline__ explicit HeldRow(const AppendParams& p) : p_(p) {
 #pragma unroll
-  for (int j = 0; j < kHeld; ++j) weight[j] = stored(j) < dim ? weight_at(p, stored(j)) : 0.0f;
-  wait_for_previous();
-  const int64_t kv_row = p.kv_rows[token * p.kv_rows_stride];
-  const Bf16* const kv_a = p.kv_a + token * p.kv_a_stride;
-  Bf16 to_sum[kHeld], to_store[kHeld];
-#pragma unroll
-  for (int j = 0; j < kHeld; ++j) to_sum[j] = summed(j) < dim ? kv_a[summed(j)] : Bf16{};
-#pragma unroll
-  for (int j = 0; j < kHeld; ++j)
-    to_store[j] = !kIsF8 ? to_sum[j] : stored(j) < dim ? kv_a[stored(j)] : Bf16{};
-  if (kv_row < 0) return;  // padding
-  char* const row = p.cache.row(kv_row);
-  append_rope<Latent>(p, token, row);
-  float squares = 0.0f;
-#pragma unroll
-  for (int j = 0; j < kHeld; ++j) {
-    const float v = cuda::to_float(to_sum[j]);
-    squares = __fmaf_rn(v, v, squares);
+    for (int j = 0; j < kHeld; ++j) weight_[j] = stored(j) < dim() ? weight_at(p, stored(j)) : 0.0f;
   }
-  const float factor = append_factor(squares, p, reduced);
-  float values[kHeld];
+
+  // Behind the wait.
+  __device__ __forceinline__ void append(int64_t token, float* reduced) const {
+    const int64_t kv_row = p_.kv_rows[token * p_.kv_rows_stride];
+    const Bf16* const kv_a = p_.kv_a + token * p_.kv_a_stride;
+    Bf16 to_sum[kHeld], to_store[kHeld];
 #pragma unroll
-  for (int j = 0; j < kHeld; ++j)
-    values[j] = __fmul_rn(__fmul_rn(cuda::to_float(to_store[j]), factor), weight[j]);
-  if constexpr (kIsF8) {
-    if (warp * kScaleBlock < dim) store_group_f8(values, p.cache, warp, row);
-    clear_gaps(p.cache, row);
-  } else {
+    for (int j = 0; j < kHeld; ++j) to_sum[j] = summed(j) < dim() ? kv_a[summed(j)] : Bf16{};
 #pragma unroll
     for (int j = 0; j < kHeld; ++j)
-      if (stored(j) < dim)
-        reinterpret_cast<Latent*>(row)[stored(j)] = from_float<Latent>(values[j]);
+      to_store[j] = !kIsF8 ? to_sum[j] : stored(j) < dim() ? kv_a[stored(j)] : Bf16{};
+    if (kv_row < 0) return;  // padding
+    char* const row = p_.cache.row(kv_row);
+    append_rope<Latent>(p_, token, row);
+    float squares = 0.0f;
+#pragma unroll
+    for (int j = 0; j < kHeld; ++j) {
+      const float v = cuda::to_float(to_sum[j]);
+      squares = __fmaf_rn(v, v, squares);
+    }
+    const float factor = append_factor(squares, p_, reduced);
+    float values[kHeld];
+#pragma unroll
+    for (int j = 0; j < kHeld; ++j)
+      values[j] = __fmul_rn(__fmul_rn(cuda::to_float(to_store[j]), factor), weight_[j]);
+    store(values, row);
   }
-}
+
+ private:
+  static constexpr bool kIsF8 = std::is_same_v<Latent, F8E4M3>;
+  static_assert(kHeld == kScaleBlock / 32 && kHeld == kAppendThreads / 32);
+
+  __device__ __forceinline__ int dim() const { return p_.cache.latent_dim; }
+  static __device__ __forceinline__ int summed(int j) {
+    return j * kAppendThreads + static_cast<int>(threadIdx.x);
+  }
+  static __device__ __forceinline__ int stored(int j) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    return kIsF8 ? (warp * kHeld + j) * 32 + lane : summed(j);
+  }
+
+  __device__ __forceinline__ void store(const float (&values)[kHeld], char* row) const {
+    if constexpr (kIsF8) {
+      const int warp = threadIdx.x / 32;
+      if (warp * kScaleBlock < dim()) store_group_f8(values, p_.cache, warp, row);
+      clear_gaps(p_.cache, row);
+    } else {
+#pragma unroll
+      for (int j = 0; j < kHeld; ++j)
+        if (stored(j) < dim())
+          reinterpret_cast<Latent*>(row)[stored(j)] = from_float<Latent>(values[j]);
+    }
+  }
+
+  const AppendParams& p_;
+  float weight_[kHeld];
+};
 
 // Any width. In f8 each warp takes every fourth group of 128 channels.
 template <class Latent>
@@ -190,7 +211,9 @@ __device__ __forceinline__ void append_wide_row(const AppendParams& p, int64_t t
 template <class Latent, int kHeld>
 __device__ __forceinline__ void append_row(const AppendParams& p, int64_t token, float* reduced) {
   if constexpr (kHeld > 0) {
-    append_held_row<Latent, kHeld>(p, token, reduced);
+    const HeldRow<Latent, kHeld> row(p);
+    wait_for_previous();
+    row.append(token, reduced);
   } else {
     append_wide_row<Latent>(p, token, reduced);
   }

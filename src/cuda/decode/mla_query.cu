@@ -32,6 +32,7 @@ QueryParams params_of(const ops::MlaQueryArgs& args) {
   p.tokens = static_cast<int>(args.q.dim(0));
   p.heads = static_cast<int>(uk.dim(0));
   p.cache_is_f8 = args.rows.cache.format.latent == tensor::DType::kF8E4M3;
+  p.settled = args.settled;
   return p;
 }
 

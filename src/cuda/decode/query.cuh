@@ -15,7 +15,8 @@
 // nothing to exchange, and so no cluster.
 //
 // The next kernel may start only when rows are normalised, with more than two tokens when q is made: what starts behind
-// it delays this one otherwise. Without q_b it may at once, since an indexer's kernels have weights to read.
+// it delays this one otherwise. Without q_b it may at once, since an indexer's kernels have weights to read. So it may
+// where all inputs are settled: then this kernel runs beside the one before and only its end waits.
 //
 // Every sum has the order of the operators that it stands for (decode/region.cuh).
 //
@@ -54,6 +55,10 @@ enum class QueryForm {
   kFew,   // compressed: two tokens at most
   kMany,  // compressed, each token normalised by one of the blocks
 };
+
+__device__ __forceinline__ void wait_for_inputs(const QueryParams& p) {
+  if (!p.settled) wait_for_previous();
+}
 
 template <QueryForm kForm>
 struct Query {
@@ -223,14 +228,14 @@ struct Query {
     if constexpr (kHasQueryProduct) init_barriers();
     load_weights();
     if constexpr (kForm == QueryForm::kGiven) {
-      wait_for_previous();
+      wait_for_inputs(p);
       if (warp < kUkWarps)
         return absorb(reinterpret_cast<const char*>(p.q + min(lane / 4, p.tokens - 1) * p.q_stride +
                                                     head * kQuery));
       return rotate_given();
     }
     cluster_arrive();
-    wait_for_previous();
+    wait_for_inputs(p);
     wait_copies<0>();
     if constexpr (kForm == QueryForm::kFew) {
       normalise_here();
@@ -263,16 +268,26 @@ struct Query {
   }
 };
 
+template <class Latent>
+__device__ __forceinline__ void append_query_row(const QueryParams& p, int token, float* reduced) {
+  const HeldRow<Latent, kAppendHeld> row(p.append);
+  wait_for_inputs(p);
+  row.append(token, reduced);
+}
+
 template <QueryForm kForm>
 __global__ void __launch_bounds__(kQueryThreads, 2)
     query_kernel(const __grid_constant__ QueryParams p) {
   __shared__ QueryShared shared;
-  if constexpr (kForm == QueryForm::kGiven) let_next_start();
+  if (kForm == QueryForm::kGiven || p.settled) let_next_start();
   const int token = static_cast<int>(blockIdx.x) - p.heads * kCluster;
-  if (token < 0) return Query<kForm>(p, shared).run();
-  if (token >= p.tokens || threadIdx.x >= kAppendThreads) return wait_for_previous();
-  p.cache_is_f8 ? append_row<F8E4M3, kAppendHeld>(p.append, token, shared.append)
-                : append_row<Bf16, kAppendHeld>(p.append, token, shared.append);
+  if (token < 0) {
+    Query<kForm>(p, shared).run();
+  } else if (token < p.tokens && threadIdx.x < kAppendThreads) {
+    p.cache_is_f8 ? append_query_row<F8E4M3>(p, token, shared.append)
+                  : append_query_row<Bf16>(p, token, shared.append);
+  }
+  wait_for_previous();  // who comes next takes all before this kernel as done
 }
 
 }  // namespace fathom::cuda::decode
