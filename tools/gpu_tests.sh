@@ -128,6 +128,7 @@ unraced_cases=(
   MlaQueryTest.gives_the_bits_of_its_parts
   HeadLinearQuantizeTest.gives_the_bits_of_its_parts
   MlaSparseTest.attends_to_the_rows_of_the_lists_alone
+  MlaSparseTest.of_one_sequence_attends_to_the_list_of_each_token
   MlaSparseTest.with_all_rows_gives_the_bits_of_absorbed_attention
   TopRowsTest.choose_from_the_longest_row
   MlaAbsorbedKernelsTest.sixty_four_short_sequences_match_float64

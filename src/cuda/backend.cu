@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "cuda/attention/ops.h"
+#include "cuda/attention/sparse/ops.h"
 #include "cuda/bandwidth.h"
 #include "cuda/cache/ops.h"
 #include "cuda/decode/ops.h"
@@ -66,6 +67,7 @@ ops::Backend make_backend(bool batch_invariant) {
   add_experts(backend);
   add_cache(backend);
   add_attention(backend);
+  add_sparse_attention(backend);
   add_decode(backend);
   add_indexer(backend);
   add_elementwise(backend);

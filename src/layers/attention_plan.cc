@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/index.h"
 #include "ops/mla.h"
 
 namespace fathom::layers {
@@ -39,11 +40,13 @@ void append(std::vector<std::vector<ExpandedSegment>>& calls, ExpandedSegment se
   calls.push_back({segment});
 }
 
-// How many rows of a sequence so many tokens' lists copy. An H200 copies some 1,900 in a microsecond, and a token of
-// 128 heads takes 1.1 us longer by rows in FP8, one of up to 64 heads 0.55.
-int64_t copied_rows(int64_t tokens, int64_t rows, int64_t room) {
-  constexpr int64_t kRowsOfToken = 1024;
-  return rows <= room && rows <= tokens * kRowsOfToken ? rows : 0;
+// How many rows of a sequence so many tokens' lists copy. An H200 copies some 1,900 in a microsecond, and rows in FP8
+// take a token of 128 heads 1.1 us longer, of 17 to 64 0.55, of up to 16 heads 0.18.
+int64_t copied_rows(int64_t tokens, int64_t rows, const AttentionPlanConfig& config) {
+  const bool has_few_heads = config.heads <= ops::kFewSparseHeads;
+  if (has_few_heads && tokens <= ops::kFewSparseTokens) return 0;
+  const int64_t most = tokens * (has_few_heads ? 256 : 1024);
+  return rows <= std::min(most, config.copy_rows) ? rows : 0;
 }
 
 // The tokens of a sequence that see at most topk rows; the others go into the plan's lists.
@@ -57,7 +60,7 @@ ExpandedSequence cut(const ExpandedSequence& sequence, const AttentionPlanConfig
   if (tokens.size() > 0)
     plan.listed.push_back({.tokens = tokens,
                            .sequence_idx = sequence.sequence_idx,
-                           .num_copied = copied_rows(tokens.size(), rows, config.copy_rows)});
+                           .num_copied = copied_rows(tokens.size(), rows, config)});
   return dense;
 }
 

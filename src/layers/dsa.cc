@@ -79,6 +79,7 @@ void Dsa::attend_listed(const ListedTokens& listed, const LayerStep& step) const
                    .cache = listed.num_copied > 0 ? copy_of_rows(listed, step) : step.cache,
                    .rows = buffers.rows.slice(0, range.begin, range.end),
                    .counts = buffers.counts.slice(0, range.begin, range.end),
+                   .of_sequence = listed.num_copied > 0,
                    .scale = mla_.softmax_scale(),
                    .out = tokens.out_latent},
                   step.stream);

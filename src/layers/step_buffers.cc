@@ -24,11 +24,11 @@ ops::Activation carve_f8(Arena& arena, int64_t rows, int64_t dim) {
 // Scores of the indexer at once: more tokens take turns.
 constexpr int64_t kScoreBytes = int64_t{64} << 20;
 
-// Whether lists of prompts are read from a copy of rows: those of FP8 where products take them in bf16, one by one in
-// each token's list, and hold attention up.
+// Whether lists of prompts may be read from a copy of rows: those of FP8 where products take them in bf16, one by one
+// in each token's list, and hold attention up.
 bool copies_rows(const StepBufferSizes& sizes) {
   return sizes.cache == DType::kF8E4M3 && sizes.backend->act == DType::kBf16 &&
-         !sizes.backend->batch_invariant && sizes.heads() > ops::kFewSparseHeads;
+         !sizes.backend->batch_invariant;
 }
 
 // In the memory of what lies from `begin` on to the arena's end, which is done with when attention begins.

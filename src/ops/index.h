@@ -59,9 +59,12 @@
 //   q_latent, q_rope, cache, scale, out   as in mla_absorbed
 //   rows     i32[tokens, topk]    flat rows of the cache: the first counts[t] of token t are read
 //   counts   i32[tokens]          0 = padding, the out row becomes 0
+//   of_sequence                   all tokens are of one sequence, none is padding, and lists rise: on CUDA tokens side
+//                                 by side may share rows that one of them lists, which have to be finite
 //   With all the rows that a token sees it gives mla_absorbed's bits where sums have one order (the CPU).
-//   With more than kFewSparseHeads heads and activations in bf16, rows in f8 and their copies in bf16 (kv_gather) give
-//   the same bits: those sums are bound by products, not by bytes, so a prompt's rows are better widened once.
+//   With more than kFewSparseHeads heads or kFewSparseTokens tokens products of bf16 bind it, not bytes, where
+//   activations are bf16: a prompt's rows in f8 are better widened once (kv_gather). With so many heads the copies
+//   give the bits of the rows in f8.
 
 #include "ops/backend.h"
 #include "ops/index_cache.h"
@@ -130,11 +133,12 @@ struct TopRowsArgs {
 };
 void top_rows(const TopRowsArgs& args, Stream& stream);
 
-inline constexpr int64_t kFewSparseHeads = 16;
+inline constexpr int64_t kFewSparseHeads = 16, kFewSparseTokens = 128;
 struct MlaSparseArgs {
   tensor::Tensor q_latent, q_rope;
   KvCache cache;
   tensor::Tensor rows, counts;
+  bool of_sequence = false;
   float scale = 1.0f;
   tensor::Tensor out;
 };

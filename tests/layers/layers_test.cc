@@ -208,26 +208,29 @@ TEST(AttentionPlan, copies_the_rows_of_prompts_that_have_tokens_enough) {
   batch.expanded = {{.token_begin = 3, .num_tokens = 50, .kv_begin = 0, .sequence_idx = 3},
                     {.token_begin = 53, .num_tokens = 1, .kv_begin = 1023, .sequence_idx = 4},
                     {.token_begin = 54, .num_tokens = 1, .kv_begin = 1024, .sequence_idx = 5},
-                    {.token_begin = 55, .num_tokens = 20, .kv_begin = 2000, .sequence_idx = 6},
-                    {.token_begin = 75, .num_tokens = 8, .kv_begin = 0, .sequence_idx = 7}};
-  for (const int64_t room : {2010, 0}) {
+                    {.token_begin = 55, .num_tokens = 200, .kv_begin = 2000, .sequence_idx = 6},
+                    {.token_begin = 255, .num_tokens = 128, .kv_begin = 10, .sequence_idx = 7},
+                    {.token_begin = 383, .num_tokens = 8, .kv_begin = 0, .sequence_idx = 8}};
+  const auto lists_of = [&](int64_t heads, int64_t room) {
     const AttentionPlan plan = plan_attention(
-        batch, {.heads = 2, .chunk_rows = 16, .plan_buffer = {}, .topk = 10, .copy_rows = room},
+        batch, {.heads = heads, .chunk_rows = 16, .plan_buffer = {}, .topk = 10, .copy_rows = room},
         fixture.stream());
     std::vector<std::string> lists;
-    for (const ListedTokens& listed : plan.listed)
-      lists.push_back(std::to_string(listed.tokens.begin) + "-" +
-                      std::to_string(listed.tokens.end) +
-                      (listed.num_copied > 0 ? ": " + std::to_string(listed.sequence_idx) + ", " +
-                                                   std::to_string(listed.num_copied)
-                                             : ""));
-    if (room > 0) {
-      EXPECT_THAT(lists,
-                  testing::ElementsAre("0-3", "13-53: 3, 50", "53-54: 4, 1024", "54-55", "55-75"));
-    } else {
-      EXPECT_THAT(lists, testing::ElementsAre("0-3", "13-53", "53-54", "54-55", "55-75"));
+    for (const ListedTokens& listed : plan.listed) {
+      lists.push_back(std::to_string(listed.tokens.begin));
+      if (listed.num_copied > 0)
+        lists.back() +=
+            ": " + std::to_string(listed.num_copied) + " of " + std::to_string(listed.sequence_idx);
     }
-  }
+    return lists;
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(lists_of(17, 5000), ElementsAre("0", "13: 50 of 3", "53: 1024 of 4", "54",
+                                              "55: 2200 of 6", "255: 138 of 7"));
+  EXPECT_THAT(lists_of(17, 2199),
+              ElementsAre("0", "13: 50 of 3", "53: 1024 of 4", "54", "55", "255: 138 of 7"));
+  EXPECT_THAT(lists_of(16, 5000), ElementsAre("0", "13", "53", "54", "55: 2200 of 6", "255"));
+  EXPECT_THAT(lists_of(17, 0), ElementsAre("0", "13", "53", "54", "55", "255"));
 }
 
 TEST(ResidualStream, adds_each_branch_once) {

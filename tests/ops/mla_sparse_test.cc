@@ -31,7 +31,8 @@ class MlaSparseTest : public MlaAbsorbedFixture {
 
   // The same by way of a copy of the sequences' rows in the type of activations, one behind the other.
   std::vector<uint8_t> run_copied(const AbsorbedCase& c, const AbsorbedInputs& in,
-                                  const Lists& lists, int64_t width) {
+                                  const Lists& lists, int64_t width, HostTensor* values = nullptr,
+                                  bool of_sequence = false) {
     const DeviceTensor cache = upload_cache(in), tables = upload(in.block_tables);
     std::vector<ops::ExpandedSegment> segments;
     int64_t num_rows = 0;
@@ -56,14 +57,15 @@ class MlaSparseTest : public MlaAbsorbedFixture {
         c, in, lists, width, {.rows = rows, .format = format},
         [&segments](int64_t sequence, int64_t row) {
           return static_cast<double>(segments[static_cast<size_t>(sequence)].buffer_begin + row);
-        });
+        },
+        values, of_sequence);
   }
 
   // row_of(sequence, row): where the cache has it.
   template <class RowOf>
   std::vector<uint8_t> attend(const AbsorbedCase& c, const AbsorbedInputs& in, const Lists& lists,
                               int64_t width, const ops::KvCache& cache, const RowOf& row_of,
-                              HostTensor* values = nullptr) {
+                              HostTensor* values = nullptr, bool of_sequence = false) {
     const int64_t tokens = in.query_start.back();
     HostTensor rows(DType::kI32, {tokens, width}, -1), counts(DType::kI32, {tokens});
     size_t sequence = 0;
@@ -82,6 +84,7 @@ class MlaSparseTest : public MlaAbsorbedFixture {
                      .cache = cache,
                      .rows = rows_in.view(),
                      .counts = counts_in.view(),
+                     .of_sequence = of_sequence,
                      .scale = in.scale,
                      .out = out.view()},
                     stream());
@@ -107,6 +110,39 @@ class MlaSparseTest : public MlaAbsorbedFixture {
       }
     }
     return lists;
+  }
+
+  // Some rows that each token of a sequence sees, which are not those of its neighbours, and its own. The third of each
+  // four lists few, the fourth all of two tiles.
+  static Lists neighbours_lists(const QuerySequence& sequence) {
+    Lists lists;
+    for (int64_t query = 0; query < sequence.queries; ++query) {
+      lists.emplace_back();
+      const int64_t own = sequence.kv_len - sequence.queries + query;
+      for (int64_t row = 0; row <= own; ++row) {
+        const int64_t step = query % 4 == 2 ? 97 : 7;
+        if ((row * 3 + query) % step < 2 || (query % 4 == 3 && row >= 64 && row < 192) ||
+            row == own)
+          lists.back().push_back(row);
+      }
+    }
+    return lists;
+  }
+
+  // The same as one by one, of a copy.
+  void expect_shared(const QuerySequence& sequence) {
+    if (act() != DType::kBf16) return;
+    AbsorbedCase c{.dims = kAttentionDims[0],
+                   .sequences = {sequence},
+                   .cache_dtype = DType::kF8E4M3,
+                   .seed = 37};
+    c.dims.heads = 16;
+    const AbsorbedInputs in = make_absorbed_inputs(c, act());
+    const Lists lists = neighbours_lists(sequence);
+    HostTensor one_by_one, shared;
+    run_copied(c, in, lists, 2048, &one_by_one);
+    run_copied(c, in, lists, 2048, &shared, true);
+    expect_close(shared, one_by_one, kAttentionBounds);
   }
 
   // Every third row of each token and its own.
@@ -192,6 +228,17 @@ TEST_P(MlaSparseTest, of_a_copy_in_bf16_gives_the_bits_of_rows_in_fp8) {
     }
 }
 
+// Four tokens of 16 heads share lists on a GPU; some are left, and last rows fill no tile.
+TEST_P(MlaSparseTest, of_one_sequence_attends_to_the_list_of_each_token) {
+  for (const QuerySequence& sequence : {QuerySequence{135, 500}, QuerySequence{132, 132}})
+    expect_shared(sequence);
+}
+
+// More than share lists at once.
+TEST_P(MlaSparseTest, of_one_sequence_attends_to_the_lists_of_many_tokens) {
+  expect_shared({2183, 2400});
+}
+
 TEST_P(MlaSparseTest, attends_to_the_rows_of_the_lists_alone) {
   for (const DType cache : kCacheTypes)
     for (const int64_t heads : {3, 16, 64, 128}) {
@@ -213,6 +260,14 @@ TEST_P(MlaSparseTest, attends_to_the_rows_of_the_lists_alone) {
     c.dims.heads = 16;
     expect_listed(c);
   }
+  // Of more tokens than kFewSparseTokens a GPU takes bf16 rows otherwise.
+  if (!backend().device_memory) return;
+  AbsorbedCase c{.dims = kAttentionDims[0],
+                 .sequences = {{130, 300}, {1, 0}, {70, 1000}},
+                 .cache_dtype = DType::kBf16,
+                 .seed = 36};
+  c.dims.heads = 16;
+  expect_listed(c);
 }
 
 }  // namespace

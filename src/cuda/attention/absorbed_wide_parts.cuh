@@ -14,10 +14,10 @@
 #include <climits>
 
 #include "cuda/attention/absorbed_shares.cuh"
+#include "cuda/attention/mla_absorbed.h"
 
 namespace fathom::cuda::absorbed {
 
-inline constexpr int kWideRows = 64;      // query rows of an item
 inline constexpr int kWideUnitShift = 7;  // rows of the smallest part: two tiles
 inline constexpr int kFewTokens = 8;      // the class of linear's, see docs/contracts/ops.md
 inline constexpr int kMostFewParts = 64;  // of an item in a call of few tokens
@@ -48,6 +48,8 @@ struct WideParams {
   float* values;  // [slots, 64, 512]
   float2* stats;  // [slots, 64]: maximum, sum
   PartedItem* items;
+  const SeenRows* seen;  // [tokens, tiles] of rows that an item's tokens share
+  int64_t seen_stride;
 };
 
 // A row of the cache whose block the table is asked for. A warp waits where it first uses what it loads, so producers

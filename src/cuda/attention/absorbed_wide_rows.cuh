@@ -2,7 +2,7 @@
 // Rows of the cache in bf16 for wide absorbed attention (mla_absorbed_wide.cu) that no tensor map describes: lists of
 // rows. Four warps bring both tiles, so that a piece of a place that is given back is on its way at once.
 //
-//   RowPairs rows(p, shared);
+//   RowPairs<RowSource::kRows> rows(p, shared);
 //   rows.load_pair(part, row);      // all lanes: the pair of tiles that begins with this row of the part
 //
 // Eight lanes copy 128 bytes of a row, and a lane has the same four rows of a tile in all panels: every copy is one
@@ -17,6 +17,7 @@
 namespace fathom::cuda::absorbed {
 
 // One of the four warps.
+template <RowSource kSource>
 class RowPairs {
  public:
   __device__ RowPairs(const WideParams& p, uint32_t shared)
@@ -43,8 +44,11 @@ class RowPairs {
     ask(part, row + kPair);
     const bool has_odd = row + kWideTile < part.end_row;
     // In the order in which the warpgroups are done with what lies there.
-    load<0, kRopePiece>(from[0]);
-    if (has_odd) load<1, kRopePiece>(from[1]);
+    const SeenRows* seen = nullptr;
+    if constexpr (kSource == RowSource::kSharedRows)
+      seen = p_.seen + part.seq * p_.seen_stride + row / kWideTile;
+    load<0, kRopePiece>(from[0], seen);
+    if (has_odd) load<1, kRopePiece>(from[1], seen + 1);
     load<0, kLeftPiece>(from[0]);
     if (has_odd) load<1, kRightPiece>(from[1]);
     load<0, kRightPiece>(from[0]);
@@ -72,7 +76,8 @@ class RowPairs {
   }
 
   template <int kTile, int kPiece>
-  __device__ __forceinline__ void load(const char* const (&from)[kRowsOfLane]) const {
+  __device__ __forceinline__ void load(const char* const (&from)[kRowsOfLane],
+                                       const SeenRows* seen = nullptr) const {
     constexpr int kFirst = kPiece == kRopePiece    ? kRopePanel
                            : kPiece == kRightPiece ? kHalfPanels
                                                    : 0;
@@ -86,6 +91,9 @@ class RowPairs {
             to_ + (kTile * kPanels + panel) * kPanelBytes + i * kRowsAtOnce * kPanelRowBytes,
             from[i] + panel * kPanelRowBytes, true);
     }
+    if (kSource == RowSource::kSharedRows && kPiece == kRopePiece && threadIdx.x % 128 < 2)
+      copy_async_16(shared_ + WideShared::kSeen + kTile * sizeof(SeenRows) + threadIdx.x % 128 * 16,
+                    reinterpret_cast<const char*>(seen) + threadIdx.x % 128 * 16, true);
     barrier_arrive_after_copies(WideShared::full(shared_, kTile, kFirst));
   }
 

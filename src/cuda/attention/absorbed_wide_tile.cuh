@@ -36,8 +36,11 @@ enum Piece { kRopePiece, kLeftPiece, kRightPiece, kPieces };
 enum Signal { kMaxReady = 1, kOddReady, kEvenReady, kOwnBarrier };
 
 // Where the rows of a tile come from: a tensor map brings bf16 rows that lie side by side; others are gathered, in bf16
-// or in f8, which become bf16 (absorbed_wide_rows.cuh).
-enum class RowSource { kTiles, kRows, kF8Rows };
+// or in f8, which become bf16 (absorbed_wide_rows.cuh). Shared rows are kRows of which a query row sees some.
+enum class RowSource { kTiles, kRows, kF8Rows, kSharedRows };
+template <RowSource kSource>
+inline constexpr bool kIsBf16Rows =
+    kSource == RowSource::kRows || kSource == RowSource::kSharedRows;
 
 struct WideShared {
   static constexpr int kQueries = 0;  // latent values; rope is in registers
@@ -46,7 +49,8 @@ struct WideShared {
   static constexpr int kMaxima = kWeights + 2 * kPanelBytes;           // m0, m1
   static constexpr int kSums = kMaxima + 2 * kWideRows * 4;            // of both warpgroups
   static constexpr int kParts = kSums + 2 * kWideRows * 4;             // two, in turns
-  static constexpr int kFull = kParts + 2 * sizeof(WidePart);  // of each panel of both tiles
+  static constexpr int kSeen = kParts + 2 * sizeof(WidePart);  // of both tiles, of shared rows
+  static constexpr int kFull = kSeen + 2 * sizeof(SeenRows);   // of each panel of both tiles
   static constexpr int kEmpty = kFull + 2 * kPanels * 8;       // of each piece
   static constexpr int kPartFull = kEmpty + 2 * kPieces * 8;
   static constexpr int kPartEmpty = kPartFull + 2 * 8;
@@ -63,7 +67,7 @@ struct WideShared {
     return shared + kTiles + (tile * kPanels + panel) * kPanelBytes;
   }
 };
-static_assert(WideShared::kParts % 16 == 0 && WideShared::kFull % 8 == 0);
+static_assert(WideShared::kParts % 16 == 0 && WideShared::kSeen % 16 == 0);
 static_assert(WideShared::kBytes <= 227 * 1024);
 
 // One of the two warpgroups that compute. kOwn: whose tiles' scores it computes (0 the even ones, 1 the odd) and which
@@ -79,6 +83,7 @@ struct Warpgroup {
   float row_max[2], row_sum[2];  // the sums are the thread's share
   uint32_t turns[2] = {0, 0};    // tiles so far
   uint32_t meetings = 0;         // of both warpgroups
+  uint32_t seen = 0;             // of shared rows, which of a tile's scores count
 
   __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
   __device__ __forceinline__ static int row() {
@@ -122,7 +127,7 @@ struct Warpgroup {
   }
   __device__ __forceinline__ void wait_half(int of_tile, int half) const {
     // Threads that copy rows tell of a whole half.
-    constexpr int kWaits = kSource == RowSource::kRows ? 1 : kHalfPanels;
+    constexpr int kWaits = kIsBf16Rows<kSource> ? 1 : kHalfPanels;
 #pragma unroll
     for (int i = 0; i < kWaits; ++i) wait_panel(of_tile, half * kHalfPanels + i);
     publish_rows();
@@ -136,6 +141,11 @@ struct Warpgroup {
   __device__ __forceinline__ void score_rope() {
     wait_panel(kOwn, kRopePanel);
     publish_rows();
+    if constexpr (kSource == RowSource::kSharedRows) {
+      seen = reinterpret_cast<const SeenRows*>(memory + WideShared::kSeen)[kOwn]
+                 .bits[threadIdx.x % 128 / 32][lane() % 4];
+      __syncwarp();  // the first lane gives the place back
+    }
     const uint32_t keys = descriptor_word(WideShared::panel(shared, kOwn, kRopePanel));
     mma_begin(scores);
 #pragma unroll
@@ -183,6 +193,11 @@ struct Warpgroup {
 
   // Scores of rows that the token does not see, and those rows' values: they may be anything.
   __device__ __forceinline__ void hide(const WidePart& part, int first_row) {
+    if constexpr (kSource == RowSource::kSharedRows) {
+#pragma unroll
+      for (int i = 0; i < 32; ++i)
+        if ((seen >> (i / 4 * 2 + i % 2) & 1) == 0) scores[i] = minus_infinity();
+    }
     if (first_row + kWideTile <= part.plain_end()) return;
 #pragma unroll
     for (int i = 0; i < 32; ++i)

@@ -227,6 +227,10 @@ void start_two_chunks(const AbsorbedParams& p, const Plan& plan, ops::Stream& st
          stream, p);
 }
 
+bool takes_wide(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream) {
+  return args.out.dim(1) > kStreamRows && can_run_wide(args, stream);
+}
+
 bool is_aligned(const void* pointer, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
@@ -241,7 +245,7 @@ bool can_run(const ops::MlaAbsorbedArgs& args) {
 }
 
 int64_t scratch_bytes(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream) {
-  if (can_run_wide(args, stream)) return wide_scratch_bytes(args);
+  if (takes_wide(args, stream)) return wide_scratch_bytes(args);
   DeviceArena arena;
   AbsorbedParams p{};
   carve(args, arena, p);
@@ -249,7 +253,7 @@ int64_t scratch_bytes(const ops::MlaAbsorbedArgs& args, const ops::Stream& strea
 }
 
 void run(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
-  if (can_run_wide(args, stream)) return run_wide(args, stream);
+  if (takes_wide(args, stream)) return run_wide(args, stream);
   const Plan plan = make_plan(args);
   AbsorbedParams p = absorbed_params(args);
   p.group_tokens = plan.group_tokens;

@@ -28,9 +28,19 @@ bool can_run(const ops::MlaAbsorbedArgs& args);
 void run(const ops::MlaAbsorbedArgs& args, ops::Stream& stream);
 int64_t scratch_bytes(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream);
 
+inline constexpr int kWideRows = 64;  // query rows of an item of the wide kernel
+
+// Of a tile of 64 rows, which of them each of an item's four tokens of 16 heads sees: bit 2 i + j of [token][c] is row
+// 8 i + 2 c + j, whose score is in lane c of four.
+struct alignas(16) SeenRows {
+  uint16_t bits[4][4];
+};
+
+// Of any number of heads. seen: of tokens of 64 heads that stand for four tokens of 16 each.
 // REQUIRES: can_run(args).
 bool can_run_wide(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream);
-void run_wide(const ops::MlaAbsorbedArgs& args, ops::Stream& stream);
+void run_wide(const ops::MlaAbsorbedArgs& args, ops::Stream& stream,
+              const SeenRows* seen = nullptr);
 int64_t wide_scratch_bytes(const ops::MlaAbsorbedArgs& args);
 
 // Items of 16 query rows, whose parameters are complete.

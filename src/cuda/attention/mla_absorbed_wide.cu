@@ -40,9 +40,9 @@ constexpr int kThreads = kComputing + 128;  // registers move between whole warp
 // Registers of a thread that brings rows and of one that computes.
 template <RowSource kSource>
 struct Registers {
-  static constexpr int kProducer = kSource == RowSource::kTiles  ? 40
-                                   : kSource == RowSource::kRows ? 56
-                                                                 : 72;
+  static constexpr int kProducer = kSource == RowSource::kTiles ? 40
+                                   : kIsBf16Rows<kSource>       ? 56
+                                                                : 72;
   static constexpr int kComputing = 252 - kProducer / 2;  // of two warpgroups
 };
 
@@ -120,8 +120,9 @@ struct TileProducer {
 };
 
 // One of the four warps that bring rows of bf16 one by one.
+template <RowSource kSource>
 struct RowProducer {
-  RowPairs rows;
+  RowPairs<kSource> rows;
 
   __device__ __forceinline__ void produce(const WidePart& part) {
     rows.begin(part);
@@ -161,8 +162,8 @@ __device__ __forceinline__ void bring_rows(const WideParams& p, const CUtensorMa
     if (thread >= 2 * 32) return;
     TileProducer producer{rows, shared, thread / 32};
     parts.walk([&](const WidePart& part) { producer.produce(p, part); });
-  } else if constexpr (kSource == RowSource::kRows) {
-    RowProducer producer{RowPairs(p, shared)};
+  } else if constexpr (kIsBf16Rows<kSource>) {
+    RowProducer<kSource> producer{RowPairs<kSource>(p, shared)};
     parts.walk([&](const WidePart& part) { producer.produce(part); });
   } else {
     const int tile = thread / kTileThreads, warp = thread % kTileThreads / 32;
@@ -324,9 +325,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t shared = shared_address(memory);
   let_next_start();
   if (threadIdx.x == 0) {
-    constexpr int kArrivals = kSource == RowSource::kTiles  ? 1
-                              : kSource == RowSource::kRows ? kThreads - kComputing
-                                                            : kTileThreads;
+    constexpr int kArrivals = kSource == RowSource::kTiles ? 1
+                              : kIsBf16Rows<kSource>       ? kThreads - kComputing
+                                                           : kTileThreads;
     for (int i = 0; i < 2 * kPanels; ++i)
       barrier_init(shared + WideShared::kFull + i * 8, kArrivals);
     for (int i = 0; i < 2 * kPieces; ++i) barrier_init(shared + WideShared::kEmpty + i * 8, 4);
@@ -474,8 +475,7 @@ void start(const WideParams& p, const CUtensorMap& rows, ops::Stream& stream) {
 }  // namespace
 
 bool can_run_wide(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream) {
-  return args.out.dim(1) > kStreamRows && !stream.backend().batch_invariant &&
-         head_groups(args) <= num_multiprocessors() &&
+  return !stream.backend().batch_invariant && head_groups(args) <= num_multiprocessors() &&
          std::has_single_bit(static_cast<uint64_t>(args.cache.block_tokens())) &&
          (source_of(args) != RowSource::kTiles || can_map(rows_of(args.cache)));
 }
@@ -487,7 +487,7 @@ int64_t wide_scratch_bytes(const ops::MlaAbsorbedArgs& args) {
   return arena.bytes();
 }
 
-void run_wide(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
+void run_wide(const ops::MlaAbsorbedArgs& args, ops::Stream& stream, const SeenRows* seen) {
   WideParams p{};
   p.absorbed = absorbed_params(args);
   p.absorbed.group_tokens = 1;
@@ -497,7 +497,9 @@ void run_wide(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
   DeviceArena arena(stream.scratch());
   carve(args, arena, p);
   if (p.absorbed.tokens == 0 || p.absorbed.seqs == 0) return;
-  switch (source_of(args)) {
+  p.seen = seen;
+  p.seen_stride = args.block_tables.dim(1) / kWideTile;
+  switch (seen != nullptr ? RowSource::kSharedRows : source_of(args)) {
     case RowSource::kTiles:
       start<RowSource::kTiles>(p, tensor_map(rows_of(args.cache), kWideTile), stream);
       break;
@@ -506,6 +508,9 @@ void run_wide(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
       break;
     case RowSource::kF8Rows:
       start<RowSource::kF8Rows>(p, {}, stream);
+      break;
+    case RowSource::kSharedRows:
+      start<RowSource::kSharedRows>(p, {}, stream);
       break;
   }
   const bool is_few = p.absorbed.tokens <= kFewTokens;

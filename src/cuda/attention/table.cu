@@ -1,5 +1,4 @@
 #include "cuda/attention/mla_absorbed.h"
-#include "cuda/attention/mla_sparse.h"
 #include "cuda/attention/ops.h"
 
 namespace fathom::cuda {
@@ -9,7 +8,6 @@ void add_attention(ops::Backend& backend) {
   backend.long_attention.push_back(
       {.rows = absorbed::kLongRows, .tokens = absorbed::kStreamItems, .op = "mla_absorbed"});
   backend.mla_expanded = {mla_expanded};
-  backend.mla_sparse = {mla_sparse, mla_sparse_scratch};
 }
 
 }  // namespace fathom::cuda
