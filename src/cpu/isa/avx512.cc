@@ -8,13 +8,26 @@
 
 #include "cpu/isa/vec_avx512.h"
 
+#include "cpu/isa/bf16_form.h"
 #include "cpu/isa/kernel/table.h"
 #include "cpu/isa/kernels.h"
 
 namespace fathom::cpu {
+namespace {
+
+void matmul(const MatmulTile& tile) {
+  if (tile.kind == WeightKind::kBf16) return FourDot<Bf16Form>::run(tile);
+  Matmul<Vec>::run(tile);
+}
+
+}  // namespace
 
 const KernelTable& avx512_kernels() {
-  static constexpr KernelTable kTable = make_kernel_table<Vec>(integer::kAvx512);
+  static constexpr KernelTable kTable = [] {
+    KernelTable table = make_kernel_table<Vec>(integer::kAvx512);
+    table.matmul = &matmul;
+    return table;
+  }();
   return kTable;
 }
 

@@ -9,23 +9,32 @@
 
 #include "cpu/isa/f8_widen.h"
 #include "cpu/isa/i4_widen.h"
-#include "cpu/isa/packed_dot.h"
+#include "cpu/isa/packed_forms.h"
 
 #include "cpu/isa/kernels.h"
 
 namespace fathom::cpu {
+namespace {
+
+template <class Form>
+void matmul(const MatmulTile& tile) {
+  if (tile.kind == Form::kKind) return FourDot<Form>::run(tile);
+  avx512_kernels().matmul(tile);
+}
+
+}  // namespace
 
 const KernelTable& avx512_bf16_kernels() {
   static const KernelTable of_i4 = [] {
     KernelTable kernels = avx512_kernels();
-    kernels.matmul = &I4Dot::run;
+    kernels.matmul = &matmul<I4Form>;
     kernels.quantize_row = &I4Rows::quantize_row;
     kernels.grid_row = &I4Rows::grid_row;
     return kernels;
   }();
   static const KernelTable table = [] {
     KernelTable kernels = avx512_kernels();
-    kernels.matmul = &F8Dot::run;
+    kernels.matmul = &matmul<F8Form>;
     kernels.quantize_row = &F8Rows::quantize_row;
     kernels.grid_row = &F8Rows::grid_row;
     kernels.i8 = &integer::kAvx512Vnni;
