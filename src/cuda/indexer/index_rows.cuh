@@ -105,6 +105,14 @@ struct LaneRow {
 
   float x[4];
 
+  // row: on 8 bytes.
+  __device__ __forceinline__ void load(const Bf16* row) {
+    const uint2 words = reinterpret_cast<const uint2*>(row)[lane()];
+    x[0] = bf16x2_low(words.x), x[1] = bf16x2_high(words.x);
+    x[2] = bf16x2_low(words.y), x[3] = bf16x2_high(words.y);
+  }
+
+  // Of a row of the table on 16 bytes.
   struct Angles {
     float4 cosine, sine;
   };
@@ -133,11 +141,10 @@ struct LaneRow {
     x[2] = sums[0] - sums[2], x[3] = sums[1] - sums[3];
 #pragma unroll
     for (int lanes = 1; lanes < 32; lanes *= 2) {
+      const float sign = (lane() & lanes) == 0 ? 1.0f : -1.0f;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float other = __shfl_xor_sync(0xffffffffu, x[i], lanes);
-        x[i] = (lane() & lanes) == 0 ? x[i] + other : other - x[i];
-      }
+      for (int i = 0; i < 4; ++i)
+        x[i] = __fmaf_rn(x[i], sign, __shfl_xor_sync(0xffffffffu, x[i], lanes));
     }
   }
 
@@ -148,7 +155,8 @@ struct LaneRow {
 #pragma unroll
     for (const float v : x) amax = fmaxf(amax, fabsf(v * factor));
     const float scale = WarpRow::scale_of(warp_max(amax));
-    const auto value = [&](int i) { return __fdiv_rn(x[i] * factor, scale); };
+    const float inverse = __frcp_rn(scale);  // exact, of a power of two
+    const auto value = [&](int i) { return x[i] * factor * inverse; };
     const uint32_t low = floats_to_e4m3x2(value(0), value(1));
     const uint32_t high = floats_to_e4m3x2(value(2), value(3));
     reinterpret_cast<uint32_t*>(out)[lane()] = low | high << 16;
@@ -202,6 +210,16 @@ __device__ __forceinline__ void append_key(const IndexAppendParams& p, int64_t t
   row.transform();
   const float scale = row.quantise(p.values + kv_row * p.dim);
   if (row.lane == 0) p.scales[kv_row] = scale;
+}
+
+inline bool on_16_bytes(const tensor::Tensor& tensor) {
+  return reinterpret_cast<uintptr_t>(tensor.data()) % 16 == 0;
+}
+
+// Whether LaneRow takes the rows of queries.
+inline bool has_lane_rows(const ops::IndexQueryArgs& args) {
+  return args.q.dim(2) == LaneRow::kDim && args.table.dim(1) == LaneRow::kRope &&
+         on_16_bytes(args.q) && on_16_bytes(args.table) && on_16_bytes(args.out);
 }
 
 inline IndexAppendParams index_append_params(const ops::IndexAppendArgs& args) {

@@ -1,7 +1,8 @@
-// index_append, index_query and both in one launch: a warp takes a row of index_head_dim values through its shared
-// memory. Bound by the launch at decode, of prompts by instructions: 64 heads a token, seven levels of the transform
-// each. In a step of few tokens two more warps for each row make its head's weight, a product of 7168 values, of which
-// they have the matrix's in registers before the step's are there.
+// index_append, index_query and both in one launch: a warp takes a row of index_head_dim values, queries of the
+// published size in registers, all others through its shared memory. Bound by the launch at decode, of prompts by
+// instructions: 64 heads a token, seven levels of the transform each. In a step of few tokens two more warps for each
+// row make its head's weight, a product of 7168 values, of which they have the matrix's in registers before the step's
+// are there.
 //
 // Shared memory: 4 bytes a value, of 4 rows.
 
@@ -32,12 +33,22 @@ struct IndexQueryParams {
   int64_t rows;  // tokens * heads
   int heads, dim, rope_dim;
   float factor;
+  bool has_lane_rows;  // LaneRow takes them
 };
 
 // Returns the scale.
 __device__ __forceinline__ float prepare_query(const IndexQueryParams& p, int64_t at,
                                                float* shared) {
-  const Angles angles(p.table + at / p.heads * p.rope_dim, p.rope_dim);
+  const float* const table = p.table + static_cast<int>(at) / p.heads * p.rope_dim;
+  if (p.has_lane_rows) {
+    const LaneRow::Angles angles = LaneRow::angles_of(table);
+    LaneRow row;
+    row.load(p.q + at * LaneRow::kDim);
+    row.rotate(angles);
+    row.transform();
+    return row.quantise(p.out + at * LaneRow::kDim);
+  }
+  const Angles angles(table, p.rope_dim);
   WarpRow row(shared, p.dim);
   for (int i = row.lane; i < p.dim; i += 32) row.x[i] = cuda::to_float(p.q[at * p.dim + i]);
   __syncwarp();
@@ -161,7 +172,8 @@ IndexQueryParams params_of(const ops::IndexQueryArgs& args) {
           .heads = static_cast<int>(heads),
           .dim = static_cast<int>(dim),
           .rope_dim = static_cast<int>(args.table.dim(1)),
-          .factor = 1.0f / std::sqrt(static_cast<float>(heads) * static_cast<float>(dim))};
+          .factor = 1.0f / std::sqrt(static_cast<float>(heads) * static_cast<float>(dim)),
+          .has_lane_rows = has_lane_rows(args)};
 }
 
 HeadWeightParams head_weights(const ops::IndexAppendQueryArgs& args) {
@@ -173,15 +185,11 @@ HeadWeightParams head_weights(const ops::IndexAppendQueryArgs& args) {
 
 // By the sizes of a row and the class of calls that this one belongs to (docs/contracts/ops.md).
 bool makes_weights(const ops::IndexAppendQueryArgs& args, const ops::Stream& stream) {
-  const auto is_aligned = [](const void* pointer) {
-    return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
-  };
   const int64_t vectors = args.x.dim(1) / 8;
   return args.x.dim(0) <= tuned::kMaxStreamedRows && !stream.backend().batch_invariant &&
          args.weights_proj.dtype() == tensor::DType::kBf16 &&
          args.x.dim(1) % (8 * kDotWarps) == 0 && vectors <= kDotWarps * kDotVectors * 32 &&
-         is_aligned(args.x.data()) && args.x.stride(0) % 8 == 0 &&
-         is_aligned(args.weights_proj.data());
+         on_16_bytes(args.x) && args.x.stride(0) % 8 == 0 && on_16_bytes(args.weights_proj);
 }
 
 }  // namespace

@@ -316,19 +316,14 @@ Matrix wq_b_matrix(const ops::Weight& wq_b) {
           .stride = wq_b.data.stride(0)};
 }
 
-bool on_16_bytes(const tensor::Tensor& tensor) {
-  return reinterpret_cast<uintptr_t>(tensor.data()) % 16 == 0;
-}
-
 }  // namespace
 
 bool takes_query_step(const ops::IndexAppendQueryArgs& args, const ops::Stream& stream) {
   const ops::IndexQueryArgs& query = args.query;
   return args.x.dim(0) <= tuned::kMaxStreamedRows && !stream.backend().batch_invariant &&
-         query.q.dim(2) == kStepHead && query.table.dim(1) == kStepRope &&
-         args.q_a.dim(1) == kStepIn && args.wq_b.data.dtype() == tensor::DType::kF8E4M3 &&
-         can_map(wq_b_matrix(args.wq_b)) && on_16_bytes(args.q_a) && args.q_a.stride(0) % 8 == 0 &&
-         on_16_bytes(args.q_norm) && on_16_bytes(query.table) &&
+         has_lane_rows(query) && args.q_a.dim(1) == kStepIn &&
+         args.wq_b.data.dtype() == tensor::DType::kF8E4M3 && can_map(wq_b_matrix(args.wq_b)) &&
+         on_16_bytes(args.q_a) && args.q_a.stride(0) % 8 == 0 && on_16_bytes(args.q_norm) &&
          args.weights_proj.dtype() == tensor::DType::kBf16 && args.x.dim(1) % 8 == 0 &&
          args.x.dim(1) / 8 <= kStepBlocks * kStepMultiplying && on_16_bytes(args.x) &&
          args.x.stride(0) % 8 == 0 && on_16_bytes(args.weights_proj);
