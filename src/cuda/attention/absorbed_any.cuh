@@ -11,8 +11,8 @@
 #include <cstring>
 
 #include "cuda/attention/mla_absorbed.cuh"
-#include "cuda/attention/softmax.cuh"
 #include "cuda/device/reduce.cuh"
+#include "cuda/device/softmax.cuh"
 #include "cuda/ptx/pdl.cuh"
 
 namespace fathom::cuda {

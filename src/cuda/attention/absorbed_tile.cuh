@@ -5,7 +5,7 @@
 
 #include "cuda/attention/mla_absorbed.cuh"
 #include "cuda/attention/mla_absorbed.h"
-#include "cuda/attention/softmax.cuh"
+#include "cuda/device/softmax.cuh"
 #include "cuda/mma/warp.cuh"
 #include "cuda/ptx/copy.cuh"
 #include "cuda/ptx/shared.cuh"

@@ -12,8 +12,8 @@
 
 #include "cuda/attention/absorbed_wide_parts.cuh"
 #include "cuda/attention/mla_absorbed.h"
-#include "cuda/attention/softmax.cuh"
 #include "cuda/device/quad.cuh"
+#include "cuda/device/softmax.cuh"
 #include "cuda/mma/panels.cuh"
 #include "cuda/mma/warpgroup.cuh"
 #include "cuda/ptx/barrier.cuh"

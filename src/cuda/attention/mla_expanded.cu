@@ -10,8 +10,8 @@
 // Grid: heads x query tiles. Shared memory: 208 KB.
 
 #include "cuda/attention/mla_expanded.cuh"
-#include "cuda/attention/softmax.cuh"
 #include "cuda/device/quad.cuh"
+#include "cuda/device/softmax.cuh"
 #include "cuda/gemm/tensor_map.h"
 #include "cuda/mma/panels.cuh"
 #include "cuda/ptx/barrier.cuh"

@@ -8,8 +8,8 @@
 #include "cuda/attention/choice.h"
 #include "cuda/attention/mla_expanded.cuh"
 #include "cuda/attention/ops.h"
-#include "cuda/attention/softmax.cuh"
 #include "cuda/device/reduce.cuh"
+#include "cuda/device/softmax.cuh"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/runtime/launch.cuh"
 

@@ -25,8 +25,8 @@
 //
 // Grid: 4 * heads. Shared memory: 166 to 227 KB, mostly rows of the cache; one block on a multiprocessor.
 
-#include "cuda/attention/softmax.cuh"
 #include "cuda/decode/region_inputs.cuh"
+#include "cuda/device/softmax.cuh"
 #include "cuda/ptx/pdl.cuh"
 
 namespace fathom::cuda::decode {

@@ -1,7 +1,7 @@
 # The headers that sources for NVRTC include, compiled in: those of src/ that device_headers() has in no other way.
 set(fathom_device_headers
   cuda/attention/absorbed_any.cuh cuda/cache/append_row.cuh cuda/cache/kv_row.cuh
-  cuda/attention/mla_absorbed.cuh cuda/cache/rope_row.cuh cuda/attention/softmax.cuh
+  cuda/attention/mla_absorbed.cuh cuda/cache/rope_row.cuh cuda/device/softmax.cuh
   cuda/device/convert.cuh cuda/device/reduce.cuh
   cuda/elementwise/norm_row.cuh cuda/elementwise/vector.cuh
   cuda/ptx/pdl.cuh tensor/scale_block.h)

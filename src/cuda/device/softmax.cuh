@@ -6,7 +6,7 @@
 //   value = merge(value, f, its_value);            // for every weighted value
 //
 // Scores are in units of log2: q . k * scale * log2(e). Which set is added to which is fixed by the numbers of their
-// rows, so who computes them does not matter. Internal to cuda/attention/.
+// rows, so who computes them does not matter. Internal to cuda/.
 
 #include <cmath>
 
