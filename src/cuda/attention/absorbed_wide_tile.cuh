@@ -3,12 +3,11 @@
 // a warpgroup does with the tiles of a part of an item. Internal to cuda/attention/.
 //
 //   Warpgroup<0, RowSource::kTiles> w{p, memory, shared};                    // of the even tiles
-//   w.begin_part(part);                                   // loads queries
-//   w.score_rope();  w.score_half(0);  w.score_half(1);   // as panels arrive
-//   mma_commit();  mma_wait<0>(w.scores);                 // scores of 64 query rows and 64 rows of the cache
+//   w.load_rope(part);  w.begin_part();                   // waits for queries
+//   w.score(0);  mma_wait<0>(w.scores);                   // as panels arrive: 64 query rows, 64 rows of the cache
 //   w.hide(part, row);  w.weigh(max);  w.pack(own);       // weights
 //   w.add_own(own);                                       // values
-//   w.end_part(part);                                     // writes them
+//   w.release_queries();  w.end_part(part);               // writes them
 
 #include "cuda/attention/absorbed_wide_parts.cuh"
 #include "cuda/attention/mla_absorbed.h"
@@ -18,6 +17,7 @@
 #include "cuda/mma/warpgroup.cuh"
 #include "cuda/ptx/barrier.cuh"
 #include "cuda/ptx/copy.cuh"
+#include "cuda/ptx/registers.cuh"
 #include "cuda/ptx/shared.cuh"
 
 namespace fathom::cuda::absorbed {
@@ -31,9 +31,9 @@ inline constexpr int kComputing = 256;                                      // t
 // What the copy engine may write again at different times: a tile's rope, the halves of its latent values.
 enum Piece { kRopePiece, kLeftPiece, kRightPiece, kPieces };
 
-// Numbered barriers: what the warpgroups tell each other (the even tile's maxima, the odd one's maxima and weights, the
-// even one's scaled weights are there), and one of each by itself.
-enum Signal { kMaxReady = 1, kOddReady, kEvenReady, kOwnBarrier };
+// Numbered barriers: what the warpgroups tell each other (the even tile's maxima and the odd one's, the even tile's
+// scaled weights and the odd one's are there), and one of each by itself.
+enum Signal { kEvenMaxima = 1, kOddMaxima, kEvenWeights, kOddWeights, kOwnBarrier };
 
 // Where the rows of a tile come from: a tensor map brings bf16 rows that lie side by side; others are gathered, in bf16
 // or in f8, which become bf16 (absorbed_wide_rows.cuh). Shared rows are kRows of which a query row sees some.
@@ -47,15 +47,18 @@ struct WideShared {
   static constexpr int kTiles = kQueries + kLatentPanels * kPanelBytes;
   static constexpr int kWeights = kTiles + 2 * kPanels * kPanelBytes;  // of both tiles
   static constexpr int kMaxima = kWeights + 2 * kPanelBytes;           // m0, m1
-  static constexpr int kSums = kMaxima + 2 * kWideRows * 4;            // of both warpgroups
-  static constexpr int kParts = kSums + 2 * kWideRows * 4;             // two, in turns
-  static constexpr int kSeen = kParts + 2 * sizeof(WidePart);  // of both tiles, of shared rows
-  static constexpr int kFull = kSeen + 2 * sizeof(SeenRows);   // of each panel of both tiles
-  static constexpr int kEmpty = kFull + 2 * kPanels * 8;       // of each piece
+  static constexpr int kSums =
+      kMaxima + 2 * kWideRows * 4;  // of both warpgroups, two parts in turns
+  static constexpr int kParts = kSums + 2 * 2 * kWideRows * 4;  // two, in turns
+  static constexpr int kSeen = kParts + 2 * sizeof(WidePart);   // of both tiles, of shared rows
+  static constexpr int kFull = kSeen + 2 * sizeof(SeenRows);    // of each panel of both tiles
+  static constexpr int kEmpty = kFull + 2 * kPanels * 8;        // of each piece
   static constexpr int kPartFull = kEmpty + 2 * kPieces * 8;
   static constexpr int kPartEmpty = kPartFull + 2 * 8;
   static constexpr int kBoth = kPartEmpty + 2 * 8;  // where both warpgroups meet
-  static constexpr int kBytes = kBoth + 8;
+  static constexpr int kQueriesFull = kBoth + 8;
+  static constexpr int kQueriesEmpty = kQueriesFull + 8;
+  static constexpr int kBytes = kQueriesEmpty + 8;
 
   __device__ static uint32_t full(uint32_t shared, int tile, int panel) {
     return shared + kFull + (tile * kPanels + panel) * 8;
@@ -70,6 +73,11 @@ struct WideShared {
 static_assert(WideShared::kParts % 16 == 0 && WideShared::kSeen % 16 == 0);
 static_assert(WideShared::kBytes <= 227 * 1024);
 
+// Until the first of two groups of products is done. Registers of both stay untouched.
+__device__ __forceinline__ void wait_first_products() {
+  asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+}
+
 // One of the two warpgroups that compute. kOwn: whose tiles' scores it computes (0 the even ones, 1 the odd) and which
 // half of the values is its. A thread has query rows row() and row() + 8.
 template <int kOwn, RowSource kSource>
@@ -82,7 +90,7 @@ struct Warpgroup {
   uint32_t rope[4][4];           // the queries', fragments of a
   float row_max[2], row_sum[2];  // the sums are the thread's share
   uint32_t turns[2] = {0, 0};    // tiles so far
-  uint32_t meetings = 0;         // of both warpgroups
+  uint32_t parts = 0;            // so far
   uint32_t seen = 0;             // of shared rows, which of a tile's scores count
 
   __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
@@ -105,11 +113,11 @@ struct Warpgroup {
   }
   // The warps of this warpgroup wait for each other.
   __device__ __forceinline__ void meet() const { named_barrier_sync(kOwnBarrier + kOwn, 128); }
-  // Both warpgroups wait for each other, at the ends of a part.
-  __device__ __forceinline__ void meet_both() {
+  // Both warpgroups wait for each other, at the end of a part.
+  __device__ __forceinline__ void meet_both() const {
     __syncwarp();
     if (lane() == 0) barrier_arrive(shared + WideShared::kBoth);
-    barrier_wait(shared + WideShared::kBoth, meetings++ & 1);
+    barrier_wait(shared + WideShared::kBoth, parts & 1);
   }
   // One warpgroup tells the other, which waits.
   __device__ __forceinline__ void tell(Signal signal) const {
@@ -120,6 +128,10 @@ struct Warpgroup {
   }
   __device__ __forceinline__ void release(int of_tile, int piece) const {
     if (lane() == 0) barrier_arrive(WideShared::empty(shared, of_tile, piece));
+    __syncwarp();
+  }
+  __device__ __forceinline__ void release_queries() const {
+    if (lane() == 0) barrier_arrive(shared + WideShared::kQueriesEmpty);
     __syncwarp();
   }
   __device__ __forceinline__ void wait_panel(int of_tile, int panel) const {
@@ -168,6 +180,14 @@ struct Warpgroup {
     }
   }
 
+  // All of them, half `first` first.
+  __device__ __forceinline__ void score(int first) {
+    score_rope();
+    score_half(first);
+    score_half(1 - first);
+    mma_commit();
+  }
+
   // values += weights * half kOwn of the values of tile `of_tile`, weights in registers or shared memory.
   __device__ __forceinline__ uint64_t value_operand(int of_tile, int k) const {
     return panel_operand(
@@ -180,11 +200,17 @@ struct Warpgroup {
     for (int k = 0; k < 4; ++k) mma_rows(values, own[k], value_operand(kOwn, k), true);
     mma_commit();
   }
+  // kBehind: products of the same values are under way, so that their registers must not be touched.
+  template <bool kBehind = false>
   __device__ __forceinline__ void add_others() {
     const int other = 1 - kOwn;
     wait_half(other, kOwn);
     const uint32_t a = descriptor_word(weights(other));
-    mma_begin(values);
+    if constexpr (kBehind) {
+      begin_products();
+    } else {
+      mma_begin(values);
+    }
 #pragma unroll
     for (int k = 0; k < 4; ++k)
       mma_rows(values, descriptor(a + k * kStepOfK), value_operand(other, k), true);
@@ -252,73 +278,78 @@ struct Warpgroup {
 #pragma unroll
     for (int i = 0; i < 128; ++i) values[i] *= factor[i / 2 % 2];
   }
-  __device__ __forceinline__ void pack(uint32_t (&own)[4][4]) const {
+  // What the products take.
+  __device__ __forceinline__ void pack(uint32_t (&of_step)[4], int k) const {
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int at = (2 * k + i / 2) * 4 + i % 2 * 2;
-        own[k][i] = floats_to_bf16x2(scores[at], scores[at + 1]);
-      }
+    for (int i = 0; i < 4; ++i) {
+      const int at = (2 * k + i / 2) * 4 + i % 2 * 2;
+      of_step[i] = floats_to_bf16x2(scores[at], scores[at + 1]);
     }
   }
-  __device__ __forceinline__ void store_weights(const uint32_t (&own)[4][4]) const {
-    const int at = threadIdx.x % 128 / 32 * 16 + lane() / 8 % 2 * 8 + lane() % 8;
+  __device__ __forceinline__ void pack(uint32_t (&own)[4][4]) const {
 #pragma unroll
-    for (int k = 0; k < 4; ++k)
-      store_matrix_x4(weights(kOwn) + panel_offset(at, 2 * k + lane() / 16), own[k]);
+    for (int k = 0; k < 4; ++k) pack(own[k], k);
+  }
+  // In place: with the factors in pack() the compiler has too few registers beside producers of f8 rows, and runs
+  // products one by one.
+  __device__ __forceinline__ void scale_weights(const float (&factor)[2]) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) scores[i] *= factor[i / 2 % 2];
+  }
+  // Steps of the products differ in bits of the address that a row's swizzle leaves alone. Computed each time: there is
+  // no register to keep them in.
+  __device__ __forceinline__ void store_weights() const {
+    const int at = threadIdx.x % 128 / 32 * 16 + lane() / 8 % 2 * 8 + lane() % 8;
+    const uint32_t to = kept(weights(kOwn) + panel_offset(at, lane() / 16));
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      uint32_t of_step[4];
+      pack(of_step, k);
+      store_matrix_x4(to ^ k * 32, of_step);
+    }
     publish_to_products();
   }
 
   // ---- a part's begin and end ----
 
+  // Of rows behind the last head anything: nothing comes of them.
   __device__ __forceinline__ void load_rope(const WidePart& part) {
     const AbsorbedParams& a = p.absorbed;
+    const Bf16* from[2];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int head = row() + i % 2 * 8;
-      const bool exists = head < part.num_heads;
-      const Bf16* const from = a.q_rope + part.token * a.q_rope_token_stride +
-                               (part.first_head + (exists ? head : 0)) * a.q_rope_head_stride +
-                               lane() % 4 * 2 + i / 2 * 8;
+    for (int half = 0; half < 2; ++half) {
+      const int head = part.first_head + min(row() + half * 8, part.num_heads - 1);
+      from[half] = a.q_rope + part.token * a.q_rope_token_stride + head * a.q_rope_head_stride +
+                   lane() % 4 * 2;
+    }
+    const auto load = [&](auto&& word) {
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        uint32_t both;
-        if (a.q_rope_is_aligned) {
-          both = *reinterpret_cast<const uint32_t*>(from + k * 16);
-        } else {
-          const auto* const halves = reinterpret_cast<const uint16_t*>(from + k * 16);
-          both = halves[0] | uint32_t{halves[1]} << 16;
-        }
-        rope[k][i] = exists ? both : 0;
-      }
+      for (int i = 0; i < 16; ++i)
+        rope[i / 4][i % 4] = word(from[i % 2] + i / 4 * 16 + i / 2 % 2 * 8);
+    };
+    if (a.q_rope_is_aligned) {
+      load([](const Bf16* at) { return *reinterpret_cast<const uint32_t*>(at); });
+    } else {
+      load([](const Bf16* at) {
+        const auto* const halves = reinterpret_cast<const uint16_t*>(at);
+        return halves[0] | uint32_t{halves[1]} << 16;
+      });
     }
   }
 
-  __device__ __forceinline__ void begin_part(const WidePart& part) {
+  // The queries' rope is loaded, all else of them on its way.
+  __device__ __forceinline__ void begin_part() {
     row_max[0] = row_max[1] = minus_infinity();
     row_sum[0] = row_sum[1] = 0.0f;
 #pragma unroll
     for (int i = 0; i < 128; ++i) values[i] = 0.0f;
-    meet_both();  // both are done with the part before
-    for (int i = threadIdx.x; i < kWideRows * kLatent / 8; i += kComputing) {
-      const int at = i / (kLatent / 8), vector = i % (kLatent / 8);
-      const bool exists = at < part.num_heads;
-      const int64_t token_head = int64_t{part.token} * p.absorbed.heads + part.first_head;
-      copy_async_16(
-          shared + WideShared::kQueries + vector / 8 * kPanelBytes + panel_offset(at, vector % 8),
-          p.absorbed.q_latent + (token_head + (exists ? at : 0)) * kLatent + vector * 8, exists);
-    }
-    commit_copies();
-    load_rope(part);
-    wait_copies<0>();
-    publish_to_products();
-    meet_both();
+    barrier_wait(shared + WideShared::kQueriesFull, parts & 1);
   }
 
   // The row's sum of both warpgroups.
   __device__ __forceinline__ void add_sums(float (&sum)[2]) {
-    auto* const sums = reinterpret_cast<float*>(memory + WideShared::kSums);
+    auto* const sums =
+        reinterpret_cast<float*>(memory + WideShared::kSums) + parts % 2 * 2 * kWideRows;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       sum[half] = row_sum[half];
@@ -373,6 +404,7 @@ struct Warpgroup {
     float sum[2];
     add_sums(sum);
     part.slot < 0 ? write_output(part, sum) : write_slot(part, sum);
+    ++parts;
   }
 };
 

@@ -9,11 +9,14 @@
 //
 //   first                                            second
 //   s0 = q k0^T                                      s1 = q k1^T
-//   m0 = max(m, s0)                    -> m0 ->      m1 = max(m0, s1)
-//   w0 = exp2(s0 - m0)                 <- m1, w1 <-  w1 = exp2(s1 - m1)
-//   o  = o exp2(m - m0) + w0 v0                      o  = o exp2(m - m1) + w1 v1
-//   w0 = w0 exp2(m0 - m1)              -> w0 ->
+//   m0 = max(m, s0)                    -> m0 ->
+//   w0 = exp2(s0 - m0)                 <- m1 <-      m1 = max(m0, s1)
+//   o  = o exp2(m - m0) + w0 v0        <- w1 <-      w1 = exp2(s1 - m1)
+//   w0 = w0 exp2(m0 - m1)              -> w0 ->      o  = o exp2(m - m1) + w1 v1
 //   o  = o exp2(m0 - m1) + w1 v1                     o  = o + w0 v0
+//
+// The next scores wait for places that the last products leave, and a tile takes some 2,000 cycles to come. So what the
+// other one waits for is told as soon as it is known, and what can run beside a product does.
 //
 // What is cut into parts (absorbed_wide_parts.cuh) a second kernel adds up, in the order of the rows.
 //
@@ -40,9 +43,7 @@ constexpr int kThreads = kComputing + 128;  // registers move between whole warp
 // Registers of a thread that brings rows and of one that computes.
 template <RowSource kSource>
 struct Registers {
-  static constexpr int kProducer = kSource == RowSource::kTiles ? 40
-                                   : kIsBf16Rows<kSource>       ? 56
-                                                                : 72;
+  static constexpr int kProducer = kSource == RowSource::kF8Rows ? 72 : 56;
   static constexpr int kComputing = 252 - kProducer / 2;  // of two warpgroups
 };
 
@@ -51,6 +52,7 @@ struct Registers {
 // One of the threads that bring tile `tile`. One of them all hands the parts over.
 struct Parts {
   const WideParams& p;
+  const CUtensorMap& queries;
   char* const memory;
   const uint32_t shared;
   const bool hands_over;
@@ -63,6 +65,18 @@ struct Parts {
     barrier_wait(shared + WideShared::kPartEmpty + at * 8, turn ^ 1);
     reinterpret_cast<WidePart*>(memory + WideShared::kParts)[at] = part;
     barrier_arrive(shared + WideShared::kPartFull + at * 8);
+    if (part.token >= 0) load_queries(part);
+  }
+
+  // As soon as the scores of the part before are done: beside its last values.
+  __device__ __forceinline__ void load_queries(const WidePart& part) const {
+    const uint32_t full = shared + WideShared::kQueriesFull;
+    barrier_wait(shared + WideShared::kQueriesEmpty, num_parts % 2);
+    barrier_expect(full, kLatentPanels * kPanelBytes);
+#pragma unroll 1
+    for (int panel = 0; panel < kLatentPanels; ++panel)
+      load_tile(&queries, shared + WideShared::kQueries + panel * kPanelBytes, full, panel * 64,
+                part.token * p.absorbed.heads + part.first_head);
   }
 
   // Calls `produce` for each part, with all lanes together. Only the last item that a block begins in a call of many
@@ -97,6 +111,7 @@ struct TileProducer {
     const int first = piece == kRopePiece ? kRopePanel : piece == kRightPiece ? kHalfPanels : 0;
     const int end = piece == kRopePiece ? kPanels : first + kHalfPanels;
     barrier_wait(WideShared::empty(shared, tile, piece), (tiles & 1) ^ 1);
+#pragma unroll 1  // or addresses spill
     for (int panel = first; panel < end; ++panel) {
       const uint32_t full = WideShared::full(shared, tile, panel);
       barrier_expect(full, kPanelBytes);
@@ -155,9 +170,10 @@ struct F8Producer {
 
 template <RowSource kSource>
 __device__ __forceinline__ void bring_rows(const WideParams& p, const CUtensorMap& rows,
-                                           char* memory, uint32_t shared) {
+                                           const CUtensorMap& queries, char* memory,
+                                           uint32_t shared) {
   const int thread = static_cast<int>(threadIdx.x) - kComputing;
-  Parts parts{p, memory, shared, thread == 0};
+  Parts parts{p, queries, memory, shared, thread == 0};
   if constexpr (kSource == RowSource::kTiles) {
     if (thread >= 2 * 32) return;
     TileProducer producer{rows, shared, thread / 32};
@@ -177,65 +193,60 @@ template <bool kHasOdd, RowSource kSource>
 __device__ __forceinline__ void take_even(Warpgroup<0, kSource>& w, const WidePart& part, int row) {
   mma_wait<0>(w.scores);
   w.release(0, kRopePiece);
+  if (row + kPair >= part.end_row) w.release_queries();
   w.hide(part, row);
   float max[2] = {w.row_max[0], w.row_max[1]};
   w.row_maxima(max);
   w.put_maxima(max);
-  w.tell(kMaxReady);
+  w.tell(kEvenMaxima);
   w.weigh(max);
   uint32_t own[4][4];
   w.pack(own);
   w.scale_values(
       {exp2_fast(w.row_max[0] - finite_max(max[0])), exp2_fast(w.row_max[1] - finite_max(max[1]))});
   w.add_own(own);
-  mma_wait<0>(w.values);
-  keep_operand(own);
-  w.release(0, kLeftPiece);
-  w.wait_for(kOddReady);
+  const auto finish_own = [&] {
+    mma_wait<0>(w.values);
+    keep_operand(own);
+    w.release(0, kLeftPiece);
+  };
+  // Rows in FP8 take so long to come that their place counts more.
+  constexpr bool kReleasesFirst = kSource == RowSource::kF8Rows;
+  if constexpr (kReleasesFirst) finish_own();
+  w.wait_for(kOddMaxima);
   w.row_max[0] = w.max_of(1, 0);
   w.row_max[1] = w.max_of(1, 1);
   const float factor[2] = {exp2_fast(max[0] - finite_max(w.row_max[0])),
                            exp2_fast(max[1] - finite_max(w.row_max[1]))};
 #pragma unroll
-  for (int i = 0; i < 32; ++i) w.scores[i] *= factor[i / 2 % 2];
-#pragma unroll
   for (int half = 0; half < 2; ++half) w.row_sum[half] *= factor[half];
-  uint32_t scaled[4][4];
-  w.pack(scaled);
-  w.store_weights(scaled);
-  w.tell(kEvenReady);
+  w.scale_weights(factor);
+  w.store_weights();
+  w.tell(kEvenWeights);
+  if constexpr (!kReleasesFirst) finish_own();
   ++w.turns[0];
   if constexpr (kHasOdd) {
     w.scale_values(factor);
+    w.wait_for(kOddWeights);
     w.add_others();
+    mma_wait<0>(w.values);
+    w.release(1, kLeftPiece);
     ++w.turns[1];
   }
 }
 
-// The even tiles, and columns [0, 256). The next tile's scores run beside the odd one's values.
+// The even tiles, and columns [0, 256).
 template <RowSource kSource>
 __device__ __forceinline__ void attend_even(Warpgroup<0, kSource>& w, const WidePart& part) {
-  w.score_rope();
-  w.score_half(0);
-  w.score_half(1);
-  mma_commit();
+  if (!part.has_rows()) w.release_queries();
   int row = part.begin_row;
 #pragma unroll 1
   for (; row + kWideTile < part.end_row; row += kPair) {
+    w.score(0);
     take_even<true>(w, part, row);
-    if (row + kPair >= part.end_row) {
-      mma_wait<0>(w.values);
-      w.release(1, kLeftPiece);
-      return;
-    }
-    w.score_rope();
-    w.score_half(0);
-    mma_commit();
-    mma_wait<1>(w.values);
-    w.release(1, kLeftPiece);
-    w.score_half(1);
-    mma_commit();
   }
+  if (row >= part.end_row) return;
+  w.score(0);
   take_even<false>(w, part, row);
 }
 
@@ -246,38 +257,42 @@ __device__ __forceinline__ void take_odd(Warpgroup<1, kSource>& w, const WidePar
   if constexpr (kHasOdd) {
     mma_wait<0>(w.scores);
     w.release(1, kRopePiece);
+    if (row + kPair + kWideTile >= part.end_row) w.release_queries();
     w.hide(part, row + kWideTile);
     w.row_maxima(max);
   }
-  w.wait_for(kMaxReady);
+  w.wait_for(kEvenMaxima);
   max[0] = fmaxf(max[0], w.max_of(0, 0));
   max[1] = fmaxf(max[1], w.max_of(0, 1));
   w.put_maxima(max);
+  w.tell(kOddMaxima);
+  max[0] = w.max_of(1, 0);  // the same again, so that weights come behind what was told
+  max[1] = w.max_of(1, 1);
   const float factor[2] = {exp2_fast(w.row_max[0] - finite_max(max[0])),
                            exp2_fast(w.row_max[1] - finite_max(max[1]))};
   uint32_t own[4][4];
   if constexpr (kHasOdd) {
     w.weigh(max);
     w.pack(own);
-    w.store_weights(own);
+    w.store_weights();
+    w.tell(kOddWeights);
   } else {
 #pragma unroll
     for (int half = 0; half < 2; ++half) w.row_sum[half] *= factor[half];
   }
-  w.tell(kOddReady);
   w.row_max[0] = max[0];
   w.row_max[1] = max[1];
   w.scale_values(factor);
+  if constexpr (kHasOdd) w.add_own(own);
+  w.wait_for(kEvenWeights);
+  w.template add_others<kHasOdd>();
   if constexpr (kHasOdd) {
-    w.add_own(own);
-    mma_wait<0>(w.values);
-    keep_operand(own);
+    wait_first_products();
     w.release(1, kRightPiece);
     ++w.turns[1];
   }
-  w.wait_for(kEvenReady);
-  w.add_others();
   mma_wait<0>(w.values);
+  if constexpr (kHasOdd) keep_operand(own);
   w.release(0, kRightPiece);
   ++w.turns[0];
 }
@@ -286,12 +301,10 @@ __device__ __forceinline__ void take_odd(Warpgroup<1, kSource>& w, const WidePar
 template <RowSource kSource>
 __device__ __forceinline__ void attend_odd(Warpgroup<1, kSource>& w, const WidePart& part) {
   int row = part.begin_row;
+  if (row + kWideTile >= part.end_row) w.release_queries();  // no odd tile
 #pragma unroll 1
   for (; row + kWideTile < part.end_row; row += kPair) {
-    w.score_rope();
-    w.score_half(1);
-    w.score_half(0);
-    mma_commit();
+    w.score(1);
     take_odd<true>(w, part, row);
   }
   if (row < part.end_row) take_odd<false>(w, part, row);
@@ -299,28 +312,32 @@ __device__ __forceinline__ void attend_odd(Warpgroup<1, kSource>& w, const WideP
 
 template <int kOwn, RowSource kSource>
 __device__ __forceinline__ void attend_parts(Warpgroup<kOwn, kSource>&& w) {
+  const auto part_at = [&](uint32_t turn) -> const WidePart& {
+    barrier_wait(w.shared + WideShared::kPartFull + turn % 2 * 8, turn / 2 & 1);
+    return reinterpret_cast<const WidePart*>(w.memory + WideShared::kParts)[turn % 2];
+  };
+  if (part_at(0).token >= 0) w.load_rope(part_at(0));
   for (uint32_t turn = 0;; ++turn) {
-    const uint32_t at = turn % 2;
-    barrier_wait(w.shared + WideShared::kPartFull + at * 8, turn / 2 & 1);
-    const WidePart& part = reinterpret_cast<const WidePart*>(w.memory + WideShared::kParts)[at];
+    const WidePart& part = part_at(turn);
     if (part.token < 0) return;
-    w.begin_part(part);
-    if (part.has_rows()) {
-      if constexpr (kOwn == 0) {
-        attend_even(w, part);
-      } else {
-        attend_odd(w, part);
-      }
+    w.begin_part();
+    if constexpr (kOwn == 0) {
+      attend_even(w, part);
+    } else {
+      attend_odd(w, part);
     }
+    const WidePart& next = part_at(turn + 1);
+    if (next.token >= 0) w.load_rope(next);  // beside what this part leaves
     w.end_part(part);
     __syncwarp();
-    if (w.lane() == 0) barrier_arrive(w.shared + WideShared::kPartEmpty + at * 8);
+    if (w.lane() == 0) barrier_arrive(w.shared + WideShared::kPartEmpty + turn % 2 * 8);
   }
 }
 
 template <RowSource kSource>
 __global__ void __launch_bounds__(kThreads, 1)
-    wide_kernel(const __grid_constant__ WideParams p, const __grid_constant__ CUtensorMap rows) {
+    wide_kernel(const __grid_constant__ WideParams p, const __grid_constant__ CUtensorMap rows,
+                const __grid_constant__ CUtensorMap queries) {
   extern __shared__ __align__(1024) char memory[];
   const uint32_t shared = shared_address(memory);
   let_next_start();
@@ -336,7 +353,10 @@ __global__ void __launch_bounds__(kThreads, 1)
       barrier_init(shared + WideShared::kPartEmpty + i * 8, kComputing / 32);
     }
     barrier_init(shared + WideShared::kBoth, kComputing / 32);
+    barrier_init(shared + WideShared::kQueriesFull, 1);
+    barrier_init(shared + WideShared::kQueriesEmpty, kComputing / 32);
     barriers_are_ready();
+    prefetch_map(&queries);
     if constexpr (kSource == RowSource::kTiles) prefetch_map(&rows);
   }
   __syncthreads();
@@ -344,7 +364,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int group = threadIdx.x / 128;
   if (group == 2) {
     give_registers<Registers<kSource>::kProducer>();
-    return bring_rows<kSource>(p, rows, memory, shared);
+    return bring_rows<kSource>(p, rows, queries, memory, shared);
   }
   take_registers<Registers<kSource>::kComputing>();
   if (group == 0) {
@@ -431,6 +451,14 @@ Matrix rows_of(const ops::KvCache& cache) {
           .stride = kDim};
 }
 
+Matrix queries_of(const ops::MlaAbsorbedArgs& args) {
+  return {.data = args.q_latent.data(),
+          .dtype = tensor::DType::kBf16,
+          .rows = args.out.dim(0) * args.out.dim(1),
+          .columns = kLatent,
+          .stride = kLatent};
+}
+
 int64_t head_groups(const ops::MlaAbsorbedArgs& args) {
   return (args.out.dim(1) + kWideRows - 1) / kWideRows;
 }
@@ -464,18 +492,20 @@ RowSource source_of(const ops::MlaAbsorbedArgs& args) {
 }
 
 template <RowSource kSource>
-void start(const WideParams& p, const CUtensorMap& rows, ops::Stream& stream) {
+void start(const WideParams& p, const CUtensorMap& rows, const CUtensorMap& queries,
+           ops::Stream& stream) {
   launch(wide_kernel<kSource>,
          {.grid = static_cast<unsigned>(num_multiprocessors()),
           .block = kThreads,
           .shared_bytes = WideShared::kBytes},
-         stream, p, rows);
+         stream, p, rows, queries);
 }
 
 }  // namespace
 
 bool can_run_wide(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream) {
   return !stream.backend().batch_invariant && head_groups(args) <= num_multiprocessors() &&
+         can_map(queries_of(args)) &&
          std::has_single_bit(static_cast<uint64_t>(args.cache.block_tokens())) &&
          (source_of(args) != RowSource::kTiles || can_map(rows_of(args.cache)));
 }
@@ -499,18 +529,19 @@ void run_wide(const ops::MlaAbsorbedArgs& args, ops::Stream& stream, const SeenR
   if (p.absorbed.tokens == 0 || p.absorbed.seqs == 0) return;
   p.seen = seen;
   p.seen_stride = args.block_tables.dim(1) / kWideTile;
+  const CUtensorMap queries = tensor_map(queries_of(args), kWideRows);
   switch (seen != nullptr ? RowSource::kSharedRows : source_of(args)) {
     case RowSource::kTiles:
-      start<RowSource::kTiles>(p, tensor_map(rows_of(args.cache), kWideTile), stream);
+      start<RowSource::kTiles>(p, tensor_map(rows_of(args.cache), kWideTile), queries, stream);
       break;
     case RowSource::kRows:
-      start<RowSource::kRows>(p, {}, stream);
+      start<RowSource::kRows>(p, {}, queries, stream);
       break;
     case RowSource::kF8Rows:
-      start<RowSource::kF8Rows>(p, {}, stream);
+      start<RowSource::kF8Rows>(p, {}, queries, stream);
       break;
     case RowSource::kSharedRows:
-      start<RowSource::kSharedRows>(p, {}, stream);
+      start<RowSource::kSharedRows>(p, {}, queries, stream);
       break;
   }
   const bool is_few = p.absorbed.tokens <= kFewTokens;
