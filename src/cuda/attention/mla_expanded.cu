@@ -7,7 +7,10 @@
 // softmax while the values are summed. Tiles behind the last visible key are left out: one that a query does not see
 // leaves its state's bits alone. Blocks with the most keys start first.
 //
-// Grid: heads x query tiles. Shared memory: 208 KB.
+// Grid: heads of a group x query tiles x groups, so that blocks that run together have few heads and many queries and
+// read most keys and values from the L2 cache. Shared memory: 208 KB.
+
+#include <numeric>
 
 #include "cuda/attention/mla_expanded.cuh"
 #include "cuda/device/quad.cuh"
@@ -28,6 +31,7 @@ constexpr int kNope = 128, kRope = 64, kKey = kNope + kRope, kValue = 128;
 constexpr int kGroups = 2, kThreads = kGroups * 128;  // of the warpgroups that compute
 constexpr int kProducerRegisters = 24, kRegisters = 240;
 constexpr int kTileKeys = 128, kStages = 2;
+constexpr int kGroupHeads = 16;                          // that run together at most
 constexpr int kPanelBytes = kTileKeys * kPanelRowBytes;  // 64 values of each key, or query
 constexpr int kKeyPanels = kKey / 64, kValuePanels = kValue / 64;
 constexpr int kKeyBytes = kKeyPanels * kPanelBytes, kValueBytes = kValuePanels * kPanelBytes;
@@ -65,6 +69,11 @@ struct Turn {
   __device__ __forceinline__ uint32_t queries_full() const { return shared + Shared::kBarriers; }
 };
 
+// Of the block; groups come one after the other.
+__device__ __forceinline__ int head_of_block() {
+  return static_cast<int>(blockIdx.z * gridDim.x + blockIdx.x);
+}
+
 struct ExpandedMaps {
   CUtensorMap q, kv, k_rope;  // rows of all heads side by side; boxes of 64 columns and 128 rows
 };
@@ -73,7 +82,7 @@ struct ExpandedMaps {
 // taken out before they are multiplied.
 __device__ __forceinline__ void produce(const ExpandedMaps& maps, const ExpandedBlock& block,
                                         int end, uint32_t shared) {
-  const int head = blockIdx.x;
+  const int head = head_of_block();
   const int first_query = static_cast<int>(block.segment->token_begin) + block.first_query;
   const int first_key = static_cast<int>(block.segment->buffer_begin);
   const int kv_column = head * (kNope + kValue);
@@ -126,7 +135,7 @@ struct WarpQueries {
 
   __device__ __forceinline__ int64_t state(const ExpandedParams& p,
                                            const ops::ExpandedSegment& segment, int half) const {
-    return (segment.token_begin + query[half]) * p.heads + blockIdx.x;
+    return (segment.token_begin + query[half]) * p.heads + head_of_block();
   }
 
   __device__ __forceinline__ void load(const ExpandedParams& p, const ExpandedBlock& block) {
@@ -467,9 +476,11 @@ void fast_expanded(const ExpandedParams& p, const ops::MlaExpandedArgs& args, op
   const ExpandedMaps maps = {.q = tensor_map(queries_of(args), kFastExpandedQueries),
                              .kv = tensor_map(rows_of(args), kTileKeys),
                              .k_rope = tensor_map(rope_of(args), kTileKeys)};
+  const int group_heads = std::gcd(p.heads, kGroupHeads);
   launch(expanded_kernel,
-         {.grid = dim3(static_cast<unsigned>(p.heads),
-                       static_cast<unsigned>(p.tile_end[p.num_segments - 1])),
+         {.grid = dim3(static_cast<unsigned>(group_heads),
+                       static_cast<unsigned>(p.tile_end[p.num_segments - 1]),
+                       static_cast<unsigned>(p.heads / group_heads)),
           .block = kThreads + 128,
           .shared_bytes = Shared::kBytes},
          stream, p, maps);
