@@ -16,8 +16,7 @@ struct Bf16Form {
   using X = float;
   static constexpr int64_t kBits = 16, kStep = 32;
   static constexpr int kChunks = 4, kVectors = 8;
-  // One row asks for memory in order as fast as the processor's own prefetcher follows, which ours would disturb.
-  static constexpr bool kScaled = false, kPadded = false, kFetchOne = false;
+  static constexpr bool kScaled = false, kPadded = false;
 
   static constexpr int64_t x_offset(int i) { return i * 4; }
   [[gnu::always_inline]] static __m512i load(const uint8_t* p) { return _mm512_loadu_si512(p); }

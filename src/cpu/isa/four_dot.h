@@ -47,9 +47,8 @@ template <class Load>
 }
 
 // Form has: Stored, kKind, X (an element of x), kBits of a weight, kStep elements of which the bytes are kChunks chunks
-// and kVectors vectors, kElements of a row in a vector, kScaled, kPadded (rows of x go on with zeros to a whole step),
-// kFetchOne (whether weights are fetched ahead for one row of x); x_offset(vector of a step); load(), widen(chunk),
-// scales(), add().
+// and kVectors vectors, kElements of a row in a vector, kScaled, kPadded (rows of x go on with zeros to a whole step);
+// x_offset(vector of a step); load(), widen(chunk), scales(), add().
 template <class Form>
 struct FourDot {
   using Plain = Matmul<Vec>;
@@ -111,10 +110,8 @@ struct FourDot {
       __m512i chunks[kGroups][Form::kChunks];
 #pragma GCC unroll 8
       for (int j = 0; j < kGroups; ++j) {
-        if constexpr (kRows > 1 || Form::kFetchOne) {
 #pragma GCC unroll 4
-          for (int i = 0; i < kFour; ++i) Vec::prefetch(four[j].row[i] + bytes(k + ahead));
-        }
+        for (int i = 0; i < kFour; ++i) Vec::prefetch(four[j].row[i] + bytes(k + ahead));
         if constexpr (kLast) {
           four[j].last_step(k, n, chunks[j]);
         } else {
