@@ -74,7 +74,7 @@ TEST_P(KernelChoiceTest, linear_of_many_outputs_matches_float64) {
 TEST_P(KernelChoiceTest, linear_matches_float64_beside_every_limit_of_tokens) {
   for (const WeightKind& kind : kWeightKinds) {
     if (!backend().supports("linear", kind.dtype) || !fits(kind, 272)) continue;
-    for (const int64_t tokens : {8, 9, 16, 17, 32, 33, 128, 129, 2046}) {
+    for (const int64_t tokens : {8, 9, 16, 17, 32, 33, 64, 65, 96, 97, 128, 129, 2046}) {
       SCOPED_TRACE(testing::Message() << kind.name << ", " << tokens << " tokens");
       ref::Random random(static_cast<uint64_t>(tokens));
       const int64_t in = 272, out = 136;

@@ -17,7 +17,7 @@ struct BatchParams {
   // Boxes of a line of all tokens (of u4 of a tile of them) and of kBatchRows rows; b only if there is one.
   CUtensorMap x, a, b;
   ProductParams product;
-  int box = 128;  // columns of a block's tile, of which the tokens are some: 32, 64 or 128
+  int box = 128;  // columns of a block's tile, of which the tokens are some: 32, 64, 96 or 128
   int x_head = 0, weight_head = 0;  // columns of x and rows of the weight from one head to the next
 };
 

@@ -48,7 +48,7 @@ bool heads_fit(DType dtype, const ProductParams& p, const Matrices& matrices) {
           p.x_head_bytes % 16 == 0 && matrices.x.columns <= matrices.x.stride && p.b.rows == 0);
 }
 
-int box_of(int tokens) { return tokens <= 32 ? 32 : tokens <= 64 ? 64 : 128; }
+int box_of(int tokens) { return tokens <= 32 ? 32 : tokens <= 64 ? 64 : tokens <= 96 ? 96 : 128; }
 
 CUtensorMap map_of_weight(Stored stored, const Matrix& matrix) {
   return holds_pairs(stored) ? plain_map(matrix, kBatchRows, kPairLineBytes)

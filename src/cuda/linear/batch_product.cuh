@@ -454,8 +454,16 @@ void launch_batch_product(const BatchParams& params, unsigned blocks, ops::Strea
          stream, params);
 }
 
+// Others take 128 columns for 65 to 96 tokens, pairs their tiles of 64.
+template <class Weight>
+inline constexpr bool kTakes96 =
+    std::is_same_v<Weight, tensor::Bf16> || std::is_same_v<Weight, tensor::F8E4M3>;
+
 template <class Weight>
 void launch_batch_product(const BatchParams& params, unsigned blocks, ops::Stream& stream) {
+  if constexpr (kTakes96<Weight>) {
+    if (params.box == 96) return launch_batch_product<Weight, 96>(params, blocks, stream);
+  }
   switch (params.box) {
     case 32:
       return launch_batch_product<Weight, 32>(params, blocks, stream);

@@ -73,6 +73,7 @@ __device__ __forceinline__ void mma_wait(Sum (&d)[kSize]) {
 #define FATHOM_D8(c, i)                                                                           \
   c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3]), c(d[i + 4]), c(d[i + 5]), c(d[i + 6]), c(d[i + 7])
 #define FATHOM_D16(c, i) FATHOM_D8(c, i), FATHOM_D8(c, i + 8)
+#define FATHOM_D24(c, i) FATHOM_D16(c, i), FATHOM_D8(c, i + 16)
 #define FATHOM_D32(c, i) FATHOM_D16(c, i), FATHOM_D16(c, i + 16)
 #define FATHOM_D64(c, i) FATHOM_D32(c, i), FATHOM_D32(c, i + 32)
 #define FATHOM_D128(c, i) FATHOM_D64(c, i), FATHOM_D64(c, i + 64)
@@ -80,6 +81,8 @@ __device__ __forceinline__ void mma_wait(Sum (&d)[kSize]) {
 #define FATHOM_FIRST_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define FATHOM_FIRST_16 FATHOM_FIRST_8 \
   ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define FATHOM_FIRST_24 FATHOM_FIRST_16 \
+  ", %16, %17, %18, %19, %20, %21, %22, %23"
 #define FATHOM_FIRST_32 FATHOM_FIRST_16 \
   ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define FATHOM_FIRST_64 FATHOM_FIRST_32 \
@@ -118,6 +121,10 @@ __device__ __forceinline__ void mma(float (&d)[32], uint64_t a, uint64_t b, bool
                                     tensor::Bf16) {
   FATHOM_WGMMA("m64n64k16.f32.bf16.bf16", 32, "%32", "%33", "%34", ", 0, 0");
 }
+__device__ __forceinline__ void mma(float (&d)[24], uint64_t a, uint64_t b, bool add,
+                                    tensor::Bf16) {
+  FATHOM_WGMMA("m64n48k16.f32.bf16.bf16", 24, "%24", "%25", "%26", ", 0, 0");
+}
 __device__ __forceinline__ void mma(float (&d)[16], uint64_t a, uint64_t b, bool add,
                                     tensor::Bf16) {
   FATHOM_WGMMA("m64n32k16.f32.bf16.bf16", 16, "%16", "%17", "%18", ", 0, 0");
@@ -129,6 +136,10 @@ __device__ __forceinline__ void mma(float (&d)[8], uint64_t a, uint64_t b, bool 
 __device__ __forceinline__ void mma(float (&d)[32], uint64_t a, uint64_t b, bool add,
                                     tensor::F8E4M3) {
   FATHOM_WGMMA("m64n64k32.f32.e4m3.e4m3", 32, "%32", "%33", "%34", "");
+}
+__device__ __forceinline__ void mma(float (&d)[24], uint64_t a, uint64_t b, bool add,
+                                    tensor::F8E4M3) {
+  FATHOM_WGMMA("m64n48k32.f32.e4m3.e4m3", 24, "%24", "%25", "%26", "");
 }
 __device__ __forceinline__ void mma(float (&d)[16], uint64_t a, uint64_t b, bool add,
                                     tensor::F8E4M3) {
@@ -184,12 +195,14 @@ __device__ __forceinline__ void mma_rows(float (&d)[128], uint64_t a, uint64_t b
 #undef FATHOM_FIRST_128
 #undef FATHOM_FIRST_64
 #undef FATHOM_FIRST_32
+#undef FATHOM_FIRST_24
 #undef FATHOM_FIRST_16
 #undef FATHOM_FIRST_8
 #undef FATHOM_FIRST_4
 #undef FATHOM_D128
 #undef FATHOM_D64
 #undef FATHOM_D32
+#undef FATHOM_D24
 #undef FATHOM_D16
 #undef FATHOM_D8
 #undef FATHOM_D4
