@@ -145,7 +145,8 @@ ops::AcceptDraftsArgs accept_args(Operands& operands, const DraftWorld& world,
           .next_ids = zeros(world.tokens),
           .draft_positions = zeros(world.tokens),
           .draft_kv_rows = filled(operands, world.tokens, int64_t{0}),
-          .draft_row = zeros(world.slices)};
+          .draft_row = zeros(world.slices),
+          .draft_row_kv = filled(operands, world.slices, int64_t{0})};
 }
 
 // Puts lengths and numbers of drafts back: the next call would find no drafts.
@@ -174,7 +175,7 @@ OpCall accept_drafts_call(Operands& operands, const OpShapes& shapes, const Draf
     for (auto* tensor : {&a.slice_slot, &a.query_start, &a.num_wanted, &a.first_row, &a.penalty_row,
                          &a.sampled, &a.next_given, &a.kv_rows, &a.num_out, &a.out_rows,
                          &a.out_tokens, &a.num_verified, &a.first_position, &a.source, &a.next_ids,
-                         &a.draft_positions, &a.draft_kv_rows, &a.draft_row})
+                         &a.draft_positions, &a.draft_kv_rows, &a.draft_row, &a.draft_row_kv})
       each(*tensor);
   };
   OpCall call = exact_call(

@@ -48,12 +48,15 @@ void DecoderLayer::append_rows(ResidualStream& residual_stream, const LayerStep&
 }
 
 void DecoderLayer::attend(ResidualStream& residual_stream, const LayerStep& step) const {
-  NormedRows normed = normalise_input(residual_stream, step);
-  attention_->forward(normed, step, residual_stream.branch());
+  attention_->forward(normalise_input(residual_stream, step), step, residual_stream.branch());
   residual_stream.set_pending(*step.rank.tp);
+}
+
+void DecoderLayer::normalise_branch(ResidualStream& residual_stream, const LayerStep& step) const {
+  NormedRows normed;
+  if (quantises_rows_) normed.quantised = step.buffers.normed_f8;
   // The gate reads the rows as they are.
-  const bool wants_values = is_moe() || normed.quantised.is_null();
-  normed.values = wants_values ? step.buffers.normed : tensor::Tensor();
+  if (is_moe() || !quantises_rows_) normed.values = step.buffers.normed;
   residual_stream.normalise(post_attention_layernorm_, normed, step.stream);
 }
 
@@ -99,9 +102,14 @@ NormedRows DecoderLayer::gather_lanes(const RowShares& shares, const LayerStep& 
   return all;
 }
 
-// A lane without tokens computes its part of what the others bring.
 void DecoderLayer::forward(ResidualStream& residual_stream, const LayerStep& step) const {
   if (step.batch.num_tokens() > 0) attend(residual_stream, step);
+  feed_forward(residual_stream, step);
+}
+
+// A lane without tokens computes its part of what the others bring.
+void DecoderLayer::feed_forward(ResidualStream& residual_stream, const LayerStep& step) const {
+  if (step.batch.num_tokens() > 0) normalise_branch(residual_stream, step);
   const NormedRows all = gather_lanes(residual_stream.shares(), step);
   const tensor::Tensor& out = step.buffers.all_lanes.branch;
   std::visit([&](const auto& mlp) { mlp.forward(all, step, out); }, mlp_);

@@ -22,6 +22,9 @@ class DecoderLayer {
   DecoderLayer(int layer_idx, const config::ModelConfig& config, WeightBuilder& builder);
 
   void forward(ResidualStream& residual_stream, const LayerStep& step) const;
+  // Its halves, which may have different rows: attention of this lane's tokens, one at least; norm and FFN or MoE.
+  void attend(ResidualStream& residual_stream, const LayerStep& step) const;
+  void feed_forward(ResidualStream& residual_stream, const LayerStep& step) const;
   // Only the rows of the cache that forward() writes: neither attention nor experts.
   void append_rows(ResidualStream& residual_stream, const LayerStep& step) const;
   void finish_loading(ops::Stream& stream) { attention_->finish_loading(stream); }
@@ -31,8 +34,8 @@ class DecoderLayer {
  private:
   // What attention reads.
   NormedRows normalise_input(ResidualStream& residual_stream, const LayerStep& step) const;
-  // Attention, then what this lane's tokens bring to the FFN or MoE.
-  void attend(ResidualStream& residual_stream, const LayerStep& step) const;
+  // What this lane's tokens bring to the FFN or MoE.
+  void normalise_branch(ResidualStream& residual_stream, const LayerStep& step) const;
   // The experts of this lane's tokens.
   void choose_own(const RowShares& shares, const LayerStep& step) const;
   // The rows of all lanes, where they are, with the experts that their tokens go to.

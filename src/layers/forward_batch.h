@@ -30,6 +30,15 @@ struct ExpandedSequence {
   bool has_tree_mask = false;  // read tree_mask for it; REQUIRES num_tokens <= ops::kMaxTreeTokens
 };
 
+// Tokens that a draft layer goes on with behind its attention, where nobody reads what comes of the others.
+struct KeptTokens {
+  tensor::Tensor rows;     // i32[kept]  of the batch's tokens
+  tensor::Tensor kv_rows;  // i64[kept]  theirs
+  // act[kept, hidden_size]  where they come out; null = all tokens are kept
+  tensor::Tensor out;
+  std::vector<int64_t> lane_starts;  // as a batch's
+};
+
 struct ForwardBatch {
   tensor::Tensor token_ids;  // i32[tokens]
   tensor::Tensor positions;  // i32[tokens]
@@ -52,6 +61,7 @@ struct ForwardBatch {
   // i64[lanes + 1]: where the tokens of each lane begin among those of all, this one's between its own and the next.
   // Empty = there is one lane. A lane may have no token, while another has.
   std::vector<int64_t> lane_starts;
+  KeptTokens kept;  // of a draft layer
 
   int64_t num_tokens() const { return token_ids.dim(0); }
   // i32[sequences, blocks]; rows are strided.

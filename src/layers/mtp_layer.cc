@@ -1,5 +1,6 @@
 #include "layers/mtp_layer.h"
 
+#include "ops/gather_rows.h"
 #include "ops/linear.h"
 
 namespace fathom::layers {
@@ -18,30 +19,50 @@ MtpLayer::MtpLayer(int layer_idx, const config::ModelConfig& config, WeightBuild
                .scale = {}},
       block_(layer_idx, config, builder) {}
 
-ResidualStream MtpLayer::join(const Tensor& hidden, const Tensor& embedding,
-                              const LayerStep& step) const {
-  ResidualStream residual_stream(step.buffers.residual, step.buffers.branch);
-  if (step.batch.num_tokens() == 0) return residual_stream;
+void MtpLayer::join(const Tensor& hidden, const Tensor& embedding, const LayerStep& step) const {
+  if (step.batch.num_tokens() == 0) return;
   const Tensor& input = step.buffers.mtp_input;
   const int64_t hidden_size = hidden.dim(1);
   enorm_.forward(embedding, input.slice(1, 0, hidden_size), step.stream);
   hnorm_.forward(hidden, input.slice(1, hidden_size, 2 * hidden_size), step.stream);
-  ops::linear({.x = input, .weight = eh_proj_, .out = residual_stream.residual()}, step.stream);
-  return residual_stream;
+  ops::linear({.x = input, .weight = eh_proj_, .out = step.buffers.residual}, step.stream);
 }
 
 void MtpLayer::append_rows(const Tensor& hidden, const Tensor& embedding,
                            const LayerStep& step) const {
-  ResidualStream residual_stream = join(hidden, embedding, step);
+  join(hidden, embedding, step);
+  ResidualStream residual_stream(step.buffers.residual, step.buffers.branch);
   block_.append_rows(residual_stream, step);
 }
 
 void MtpLayer::forward(const Tensor& hidden, const Tensor& embedding, const LayerStep& step,
                        const Tensor& out) const {
-  ResidualStream residual_stream = join(hidden, embedding, step);
+  join(hidden, embedding, step);
+  ResidualStream residual_stream(step.buffers.residual, step.buffers.branch);
   block_.forward(residual_stream, step);
   if (step.batch.num_tokens() > 0)
     residual_stream.normalise(norm_, {.values = out, .quantised = {}}, step.stream);
+}
+
+void MtpLayer::forward_kept(const Tensor& hidden, const Tensor& embedding, const LayerStep& step,
+                            const LayerStep& kept) const {
+  join(hidden, embedding, step);
+  // Once they are joined nobody reads the input: its memory has room for two rows of each token.
+  const int64_t tokens = step.batch.num_tokens(), num_kept = kept.batch.num_tokens();
+  const Tensor free = step.buffers.mtp_input.reshape({2 * tokens, hidden.dim(1)});
+  ResidualStream kept_stream(free.slice(0, tokens, tokens + num_kept), kept.buffers.branch);
+  if (tokens > 0) {
+    ResidualStream all(step.buffers.residual, free.slice(0, 0, tokens));
+    block_.attend(all, step);
+    const Tensor& rows = step.batch.kept.rows;
+    ops::gather_rows({.x = all.residual(), .rows = rows, .out = kept_stream.residual()},
+                     step.stream);
+    ops::gather_rows({.x = all.branch(), .rows = rows, .out = kept_stream.branch()}, step.stream);
+    kept_stream.set_pending(*step.rank.tp);
+  }
+  block_.feed_forward(kept_stream, kept);
+  if (num_kept > 0)
+    kept_stream.normalise(norm_, {.values = step.batch.kept.out, .quantised = {}}, step.stream);
 }
 
 }  // namespace fathom::layers

@@ -21,6 +21,10 @@ class MtpLayer {
   // out        act[tokens, hidden_size]   may be hidden
   void forward(const tensor::Tensor& hidden, const tensor::Tensor& embedding, const LayerStep& step,
                const tensor::Tensor& out) const;
+  // The same of the tokens that the batch keeps alone, into their place; the rows of the cache are those of all.
+  // kept: the step behind attention, of which they are all tokens.
+  void forward_kept(const tensor::Tensor& hidden, const tensor::Tensor& embedding,
+                    const LayerStep& step, const LayerStep& kept) const;
   // Only the rows of the cache that forward() writes, for steps after which nobody drafts.
   void append_rows(const tensor::Tensor& hidden, const tensor::Tensor& embedding,
                    const LayerStep& step) const;
@@ -28,8 +32,8 @@ class MtpLayer {
 
  private:
   // Into the residual stream, whose beginning they are.
-  ResidualStream join(const tensor::Tensor& hidden, const tensor::Tensor& embedding,
-                      const LayerStep& step) const;
+  void join(const tensor::Tensor& hidden, const tensor::Tensor& embedding,
+            const LayerStep& step) const;
 
   RmsNorm enorm_, hnorm_, norm_;
   ops::Weight eh_proj_;  // [hidden_size, 2 * hidden_size], never FP8

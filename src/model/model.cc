@@ -379,8 +379,27 @@ Tensor Model::mtp_forward(const Tensor& hidden, const Tensor& next_token_ids,
                                .index_cache = kv.index_layer(config_.num_hidden_layers),
                                .rank = rank_,
                                .stream = stream};
+  if (!batch.kept.out.is_null()) return mtp_forward_kept(hidden, step, workspace);
   network_->mtp->forward(hidden, buffers.normed, step, buffers.mtp_hidden);
   return buffers.mtp_hidden;
+}
+
+Tensor Model::mtp_forward_kept(const Tensor& hidden, const layers::LayerStep& step,
+                               const Workspace& workspace) const {
+  ForwardBatch kept;
+  kept.token_ids = step.batch.kept.rows;  // they are only counted
+  kept.kv_rows = step.batch.kept.kv_rows;
+  kept.lane_starts = step.batch.kept.lane_starts;
+  const layers::StepBuffers buffers = workspace.buffers_.for_tokens(lane_tokens(kept));
+  network_->mtp->forward_kept(hidden, step.buffers.normed, step,
+                              {.batch = kept,
+                               .buffers = buffers,
+                               .plan = step.plan,
+                               .cache = step.cache,
+                               .index_cache = step.index_cache,
+                               .rank = rank_,
+                               .stream = step.stream});
+  return step.batch.kept.out;
 }
 
 layers::AttentionPlan Model::plan_attention(const ForwardBatch& batch,

@@ -38,6 +38,7 @@ namespace fathom::model {
 
 using layers::ExpandedSequence;
 using layers::ForwardBatch;
+using layers::KeptTokens;
 
 // How a slice's attention runs; both forms are equal up to rounding (ops/mla.h). kAuto lets a slice's
 // length choose, so chunks, prefix hits and retractions can change the last bits of a request. With kAbsorbed
@@ -129,7 +130,8 @@ class Model {
   // The draft layer on the same tokens: hidden is forward()'s result (or a previous
   // mtp_forward()'s, for a further draft step), next_token_ids i32[tokens] holds the token after
   // each. Writes the MTP layer's cache rows. Returns normed rows, act[tokens, hidden_size], in the
-  // workspace, valid until the next mtp_forward(); their logits() draft the token after next.
+  // workspace, valid until the next mtp_forward(); their logits() draft the token after next. Of a
+  // batch that keeps some of its tokens they are the rows of those, in their place.
   // REQUIRES: has_mtp().
   tensor::Tensor mtp_forward(const tensor::Tensor& hidden, const tensor::Tensor& next_token_ids,
                              const ForwardBatch& batch, const KvStorage& kv, Workspace& workspace,
@@ -147,6 +149,8 @@ class Model {
                                 ops::Stream& stream) const;
   Model(const config::ModelConfig& config, const ModelOptions& options, const ops::Backend& backend,
         const comm::RankContext& rank);
+  tensor::Tensor mtp_forward_kept(const tensor::Tensor& hidden, const layers::LayerStep& step,
+                                  const Workspace& workspace) const;
   // The rank's rows of the table, summed over ranks.
   void embed(const tensor::Tensor& ids, const tensor::Tensor& out, ops::Stream& stream) const;
   void check_operators() const;

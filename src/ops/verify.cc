@@ -89,6 +89,7 @@ void accept_drafts(const AcceptDraftsArgs& args, Stream& stream) {
              DType::kI32, tokens);
   expect_all({{"kv_rows", &args.kv_rows}, {"draft_kv_rows", &args.draft_kv_rows}}, DType::kI64,
              tokens);
+  expect("draft_row_kv", args.draft_row_kv, DType::kI64, {&slices});
   FATHOM_CHECK(args.agreement <= 1, "agreement is " << args.agreement);
   dispatch("accept_drafts", stream.backend().act, stream.backend().accept_drafts, args, stream);
 }

@@ -53,6 +53,7 @@
 //   next_ids    i32[tokens]   out: the token after it; 0 when none stays
 //   draft_positions i32[tokens], draft_kv_rows i64[tokens]   out: 0 and -1 when none stays
 //   draft_row   i32[slices]   out: the last one that stays; the slice's first when none does
+//   draft_row_kv i64[slices]  out: draft_kv_rows of it
 //
 // move_rows: brings accepted rows of a tree together. For token t with to[t] >= 0 and source[t] != t: the row at
 // from[source[t]] goes to from[t], in order of t, in every layer.
@@ -93,7 +94,7 @@ struct AcceptDraftsArgs {
   tensor::Tensor sampled, next_given, kv_rows;
   float agreement = -1;
   tensor::Tensor num_out, out_rows, out_tokens, num_verified, first_position;
-  tensor::Tensor source, next_ids, draft_positions, draft_kv_rows, draft_row;
+  tensor::Tensor source, next_ids, draft_positions, draft_kv_rows, draft_row, draft_row_kv;
 };
 void accept_drafts(const AcceptDraftsArgs& args, Stream& stream);
 

@@ -93,6 +93,7 @@ void Drafter::carve(tensor::Arena& arena) {
   for (Tensor* each : {&m_.source, &m_.next_ids, &m_.draft_positions}) *each = i32({tokens});
   m_.draft_kv_rows = i64({tokens});
   m_.draft_row = i32({slots});
+  m_.draft_row_kv = i64({slots});
   m_.root_hidden = arena.allocate(act, {slots, hidden_size});
   if (!is_chain()) {
     m_.moved_hidden = arena.allocate(act, {tokens, hidden_size});
@@ -229,7 +230,8 @@ void Drafter::accept(const DraftStep& step, const sampling::Sampler& sampler,
                       .next_ids = first(m_.next_ids, tokens),
                       .draft_positions = first(m_.draft_positions, tokens),
                       .draft_kv_rows = first(m_.draft_kv_rows, tokens),
-                      .draft_row = first(m_.draft_row, slices)},
+                      .draft_row = first(m_.draft_row, slices),
+                      .draft_row_kv = first(m_.draft_row_kv, slices)},
                      stream);
 }
 
@@ -257,13 +259,13 @@ void Drafter::propose(const DraftStep& step, const Pass& pass, ops::Stream& stre
   const int num_levels = step.layout.num_levels;
   if (num_levels == 0)
     return model_.mtp_append_rows(hidden, next_ids, batch, pass.kv, pass.workspace, stream);
-  Tensor drafted = model_.mtp_forward(hidden, next_ids, batch, pass.kv, pass.workspace, stream);
-  const Tensor root = first(m_.root_hidden, slices);
-  ops::gather_rows({.x = drafted, .rows = first(m_.draft_row, slices), .out = root}, stream);
+  batch.kept = kept_tokens(step.layout);
+  const Tensor root = model_.mtp_forward(hidden, next_ids, batch, pass.kv, pass.workspace, stream);
   rank(root, pass.logits, stream);
+  Tensor drafted = root;
   for (int level = 1; level < num_levels; ++level) {
     grow(step, level, num_levels, pass.kv, stream);
-    drafted = run_level(level, step.layout, level == 1 ? root : drafted, pass, stream);
+    drafted = run_level(level, step.layout, drafted, pass, stream);
     Tensor newest = drafted;
     if (!is_chain()) {
       newest = first(m_.ranked_hidden, slices * config_.shape.top_k);
@@ -273,6 +275,15 @@ void Drafter::propose(const DraftStep& step, const Pass& pass, ops::Stream& stre
     rank(newest, pass.logits, stream);
   }
   grow(step, num_levels, num_levels, pass.kv, stream);
+}
+
+// Of all that stays drafts go on from the last token of each slice alone.
+model::KeptTokens Drafter::kept_tokens(const StepLayout& layout) const {
+  const int64_t slices = layout.num_slices();
+  return {.rows = first(m_.draft_row, slices),
+          .kv_rows = first(m_.draft_row_kv, slices),
+          .out = first(m_.root_hidden, slices),
+          .lane_starts = lane_starts(layout.lane_slices)};
 }
 
 void Drafter::rank(const Tensor& rows, const Tensor& logits, ops::Stream& stream) const {
@@ -331,6 +342,7 @@ void Drafter::propose_none(const StepLayout& layout, const Pass& pass, ops::Stre
   // As in propose(): where nobody drafts, no lane meets another here.
   model::ForwardBatch batch = pass.batch;
   for (int level = 0; level < layout.num_levels; ++level) {
+    batch.kept = level == 0 ? kept_tokens(layout) : model::KeptTokens();
     if (level > 0)
       batch.lane_starts =
           lane_starts(layout.lane_slices, ops::draft_width(config_.shape.top_k, level));

@@ -115,7 +115,7 @@ class Drafter {
   // Of the slots; and what the passes of a step compute in.
   struct Memory {
     tensor::Tensor drafts, parents, num_drafts, max_rows;
-    tensor::Tensor source, next_ids, draft_positions, draft_kv_rows, draft_row;
+    tensor::Tensor source, next_ids, draft_positions, draft_kv_rows, draft_row, draft_row_kv;
     tensor::Tensor moved_hidden, root_hidden, node_hidden, ranked_hidden;
     tensor::Tensor node_token, node_parent, node_score, fed;
     tensor::Tensor token_ids, positions, kv_rows, kv_len, tables, tree_mask, from, logit_rows;
@@ -128,6 +128,7 @@ class Drafter {
   ops::DraftSlots draft_slots() const;
   int64_t most_nodes() const;
   int64_t most_fed() const;
+  model::KeptTokens kept_tokens(const StepLayout& layout) const;
   // Continuations of the rows: the drafter's logits, then their best.
   void rank(const tensor::Tensor& rows, const tensor::Tensor& logits, ops::Stream& stream) const;
   void grow(const DraftStep& step, int level, int num_levels, const model::KvStorage& kv,

@@ -284,6 +284,34 @@ TEST_P(EquivalenceTest, the_mtp_layer_drafts_the_same_from_its_own_cache) {
   }
 }
 
+TEST_P(EquivalenceTest, the_mtp_layer_drafts_the_same_where_it_keeps_the_last_tokens_alone) {
+  const std::vector<int32_t> ids = text(51);
+  const LoadedModel loaded = load();
+  // Of two sequences, each twice, so that rows of the first step are read.
+  const auto drafts = [&](bool keeps) {
+    StepHarness harness(loaded, {.wants_mtp = true});
+    if (keeps) harness.keep_last_mtp_tokens();
+    const int one = harness.add_sequence(), other = harness.add_sequence();
+    const auto slice = [&](int sequence, size_t begin, size_t end) {
+      return Slice{.sequence = sequence,
+                   .tokens = part(ids, begin, end),
+                   .next_tokens = part(ids, begin + 1, end + 1)};
+    };
+    std::vector<std::vector<float>> last;
+    for (const auto& slices : {std::vector<Slice>{slice(one, 0, 40), slice(other, 3, 6)},
+                               std::vector<Slice>{slice(one, 40, 43), slice(other, 6, 50)}})
+      for (const SliceOutput& out : harness.step(slices)) {
+        EXPECT_EQ(out.mtp_logits.size(), keeps ? 1 : out.logits.size());
+        last.push_back(out.mtp_logits.back());
+      }
+    return last;
+  };
+  const std::vector<std::vector<float>> all = drafts(false), kept = drafts(true);
+  ASSERT_EQ(kept.size(), all.size());
+  for (size_t i = 0; i < all.size(); ++i)
+    EXPECT_LE(max_abs_difference(kept[i], all[i]), kRounding) << i;
+}
+
 TEST_P(EquivalenceTest, the_mtp_layer_drafts_the_same_behind_rows_that_it_only_appended) {
   const std::vector<int32_t> ids = text(71);
   const LoadedModel loaded = load();

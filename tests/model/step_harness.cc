@@ -166,12 +166,29 @@ StepHarness::HostBatch StepHarness::build(const std::vector<Slice>& slices) {
   return host;
 }
 
+KeptTokens StepHarness::last_tokens(const HostBatch& host, const std::vector<Slice>& slices,
+                                    DeviceValues& device) const {
+  std::vector<int32_t> rows;
+  std::vector<int64_t> kv_rows;
+  for (size_t i = 0; i < slices.size(); ++i) {
+    rows.push_back(static_cast<int32_t>(host.first_token[i] + std::ssize(slices[i].tokens) - 1));
+    kv_rows.push_back(host.kv_rows[static_cast<size_t>(rows.back())]);
+  }
+  const Model& model = loaded_.model();
+  return {.rows = device.send(rows),
+          .kv_rows = device.send(kv_rows),
+          .out = device.empty(model.backend().act,
+                              {std::ssize(slices), int64_t{model.config().hidden_size}}),
+          .lane_starts = {}};
+}
+
 std::vector<SliceOutput> StepHarness::step(const std::vector<Slice>& slices, LayerTap* tap) {
   const HostBatch host = build(slices);
   const Model& model = loaded_.model();
   ops::Stream& stream = loaded_.stream();
   DeviceValues device(model.backend(), stream);
-  const ForwardBatch batch = host.send(device);
+  ForwardBatch batch = host.send(device);
+  if (keeps_last_mtp_tokens_) batch.kept = last_tokens(host, slices, device);
   const int64_t tokens = batch.num_tokens(), vocab_size = model.config().vocab_size;
   const Tensor logits = device.empty(DType::kF32, {tokens, vocab_size});
   const Tensor mtp_logits = device.empty(DType::kF32, {tokens, vocab_size});
@@ -183,7 +200,7 @@ std::vector<SliceOutput> StepHarness::step(const std::vector<Slice>& slices, Lay
   } else if (config_.wants_mtp) {
     const Tensor drafts =
         model.mtp_forward(hidden, device.send(host.next_tokens), batch, kv_, workspace_, stream);
-    model.logits(drafts, mtp_logits, stream);
+    model.logits(drafts, mtp_logits.slice(0, 0, drafts.dim(0)), stream);
   }
   stream.synchronize();
 
@@ -195,7 +212,9 @@ std::vector<SliceOutput> StepHarness::step(const std::vector<Slice>& slices, Lay
     out.hidden = device.fetch_rows(hidden, begin, count);
     out.logits = device.fetch_rows(logits, begin, count);
     if (config_.wants_mtp && !only_mtp_rows_)
-      out.mtp_logits = device.fetch_rows(mtp_logits, begin, count);
+      out.mtp_logits = keeps_last_mtp_tokens_
+                           ? device.fetch_rows(mtp_logits, static_cast<int64_t>(i), 1)
+                           : device.fetch_rows(mtp_logits, begin, count);
     outputs.push_back(std::move(out));
     sequences_[static_cast<size_t>(slices[i].sequence)].length += count;
   }

@@ -18,6 +18,8 @@
 
 namespace fathom::model {
 
+class DeviceValues;
+
 // A checkpoint on a backend with its stream.
 class LoadedModel {
  public:
@@ -65,6 +67,8 @@ class StepHarness {
 
   // With wants_mtp: from here on its layer only writes its rows, and mtp_logits stay empty; or it drafts again.
   void only_append_mtp_rows(bool only) { only_mtp_rows_ = only; }
+  // Steps whose MTP layer goes on with the last token of each slice alone: one row of mtp_logits.
+  void keep_last_mtp_tokens() { keeps_last_mtp_tokens_ = true; }
 
   std::vector<SliceOutput> step(const std::vector<Slice>& slices, LayerTap* tap = nullptr);
 
@@ -82,10 +86,12 @@ class StepHarness {
   void grow(Sequence& sequence, int64_t length);
   HostBatch build(const std::vector<Slice>& slices);
   void add_slice(const Slice& slice, bool absorbed, HostBatch& host);
+  KeptTokens last_tokens(const HostBatch& host, const std::vector<Slice>& slices,
+                         DeviceValues& device) const;
 
   const LoadedModel& loaded_;
   HarnessConfig config_;
-  bool only_mtp_rows_ = false;
+  bool only_mtp_rows_ = false, keeps_last_mtp_tokens_ = false;
   Workspace workspace_;
   KvStorage kv_;
   std::vector<int32_t> free_blocks_;

@@ -208,6 +208,11 @@ struct Expected {
   std::vector<int32_t> counts, num_out, num_verified, first_position, draft_row;
   std::vector<int32_t> out_rows, out_tokens, source, next_ids, positions;
   std::vector<int64_t> kv_rows;
+  std::vector<int64_t> draft_row_kv() const {
+    std::vector<int64_t> of_rows;
+    for (const int32_t row : draft_row) of_rows.push_back(kv_rows[static_cast<size_t>(row)]);
+    return of_rows;
+  }
 
   explicit Expected(const World& w)
       : after(w), counts(static_cast<size_t>(kNumSlots * kVocab), 1 << 30) {
@@ -328,6 +333,7 @@ TEST_P(VerifyTest, accept_drafts_takes_the_deepest_branch_that_holds) {
     const DeviceTensor draft_row = out(slices), out_rows = out(tokens), out_tokens = out(tokens);
     const DeviceTensor source = out(tokens), ids = out(tokens), positions = out(tokens);
     const DeviceTensor draft_kv_rows = empty(DType::kI64, {tokens});
+    const DeviceTensor draft_row_kv = empty(DType::kI64, {slices});
     ops::accept_drafts({.slots = slots.view(),
                         .slice_slot = slot.view(),
                         .query_start = start.view(),
@@ -347,7 +353,8 @@ TEST_P(VerifyTest, accept_drafts_takes_the_deepest_branch_that_holds) {
                         .next_ids = ids.view(),
                         .draft_positions = positions.view(),
                         .draft_kv_rows = draft_kv_rows.view(),
-                        .draft_row = draft_row.view()},
+                        .draft_row = draft_row.view(),
+                        .draft_row_kv = draft_row_kv.view()},
                        stream());
     const auto got = [&](const DeviceTensor& tensor) {
       return download_as<int32_t>(tensor.view());
@@ -366,6 +373,7 @@ TEST_P(VerifyTest, accept_drafts_takes_the_deepest_branch_that_holds) {
     EXPECT_EQ(got(ids), expected.next_ids);
     EXPECT_EQ(got(positions), expected.positions);
     EXPECT_EQ(download_as<int64_t>(draft_kv_rows.view()), expected.kv_rows);
+    EXPECT_EQ(download_as<int64_t>(draft_row_kv.view()), expected.draft_row_kv());
     num_deep += static_cast<int>(std::count_if(expected.num_out.begin(), expected.num_out.end(),
                                                [](int n) { return n > 2; }));
   }

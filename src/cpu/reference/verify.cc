@@ -99,7 +99,9 @@ class Acceptance {
       at(args_.slots.num_drafts, slot_) = 0;
     }
     for (int32_t k = num_rows; k < end_ - begin_; ++k) stays_not(begin_ + k);
-    at(args_.draft_row, slice_) = begin_ + std::max(num_rows, 1) - 1;
+    const int32_t draft_row = begin_ + std::max(num_rows, 1) - 1;
+    at(args_.draft_row, slice_) = draft_row;
+    *args_.draft_row_kv.row<int64_t>(slice_) = *args_.draft_kv_rows.row<int64_t>(draft_row);
     if (slot_ >= 0) at(args_.slots.length, slot_) += num_rows;
   }
 

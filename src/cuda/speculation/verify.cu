@@ -104,7 +104,7 @@ struct AcceptParams {
   const int64_t* kv_rows;
   int32_t *num_out, *out_rows, *out_tokens, *num_verified, *first_position, *source, *next_ids,
       *draft_positions, *draft_row;
-  int64_t* draft_kv_rows;
+  int64_t *draft_kv_rows, *draft_row_kv;
   int64_t vocab_size;
   float agreement;
 };
@@ -219,7 +219,10 @@ __global__ void __launch_bounds__(kThreads) accept(const __grid_constant__ Accep
     p.draft_kv_rows[begin + k] = -1;
   }
   if (thread != 0) return;
-  p.draft_row[slice] = begin + max(nodes.num_rows, 1) - 1;
+  const int draft_row = begin + max(nodes.num_rows, 1) - 1;
+  p.draft_row[slice] = draft_row;
+  // As `stays` has written it, in whichever thread.
+  p.draft_row_kv[slice] = nodes.num_rows > 0 ? p.kv_rows[draft_row] : -1;
   if (slot < 0) return;
   p.slots.length[slot] = at.length + nodes.num_rows;
   p.slots.num_drafts[slot] = 0;
@@ -303,6 +306,7 @@ void accept_drafts(const ops::AcceptDraftsArgs& args, ops::Stream& stream) {
                       .draft_positions = args.draft_positions.as<int32_t>(),
                       .draft_row = args.draft_row.as<int32_t>(),
                       .draft_kv_rows = args.draft_kv_rows.as<int64_t>(),
+                      .draft_row_kv = args.draft_row_kv.as<int64_t>(),
                       .vocab_size = 0,
                       .agreement = args.agreement};
   if (!args.counts.is_null()) {
