@@ -48,14 +48,18 @@ __device__ __forceinline__ float kv_scale_of(float amax) {
   return ldexpf(1.0f, max(exponent, -126));
 }
 
+// The first or second value of a rotated pair.
+__device__ __forceinline__ float rotated(float a, float b, float cosine, float sine,
+                                         bool is_first) {
+  return is_first ? __fmaf_rn(a, cosine, -__fmul_rn(b, sine))
+                  : __fmaf_rn(b, cosine, __fmul_rn(a, sine));
+}
 // Rotated value i of the rope part, pairs side by side as they lie in the row.
 __device__ __forceinline__ float rotated(const Bf16* rope, const float* table, int rope_dim,
                                          int i) {
   const int pair = i / 2;
-  const float cosine = table[pair], sine = table[rope_dim / 2 + pair];
-  const float a = cuda::to_float(rope[2 * pair]), b = cuda::to_float(rope[2 * pair + 1]);
-  return i % 2 == 0 ? __fmaf_rn(a, cosine, -__fmul_rn(b, sine))
-                    : __fmaf_rn(b, cosine, __fmul_rn(a, sine));
+  return rotated(cuda::to_float(rope[2 * pair]), cuda::to_float(rope[2 * pair + 1]), table[pair],
+                 table[rope_dim / 2 + pair], i % 2 == 0);
 }
 
 // The bytes between the parts of a row, which become 0. All that is not f8 has none.

@@ -8,7 +8,7 @@
 // memory, of which it computes the scores and weighted values of all heads. What a step makes goes to the blocks that
 // need it by asynchronous stores that arrive at a barrier:
 //
-//   norm, quantise     every block by itself, six warps a token; four others start copies of cache rows, make new ones
+//   norm, quantise     every block by itself, six warps a token; four others start copies of cache rows
 //   q                  48 rows of the head a block          -> the head's; what is rotated to all of the cluster
 //   q_latent           128 rows of the head a block         -> all
 //   attention          128 rows of the cache a block        -> a head's columns [128 j, 128 (j + 1)) to its block j
@@ -35,10 +35,11 @@ template <bool kHasQueryProduct, int kHeads, int kTokens>
 struct Region : RegionInputs<kHasQueryProduct, kHeads, kTokens> {
   using Inputs = RegionInputs<kHasQueryProduct, kHeads, kTokens>;
   using Inputs::append;
+  using Inputs::appends;
   using Inputs::block_of_head;
-  using Inputs::channel;
   using Inputs::first_head;
   using Inputs::has_new_row;
+  using Inputs::has_new_rows;
   using Inputs::has_token;
   using Inputs::head;
   using Inputs::init_barriers;
@@ -48,6 +49,8 @@ struct Region : RegionInputs<kHasQueryProduct, kHeads, kTokens> {
   using Inputs::kRoundRows;
   using Inputs::kv_len;
   using Inputs::lane;
+  using Inputs::load_new_rows;
+  using Inputs::load_norm;
   using Inputs::load_rows;
   using Inputs::load_uv;
   using Inputs::load_weights;
@@ -72,6 +75,7 @@ struct Region : RegionInputs<kHasQueryProduct, kHeads, kTokens> {
   using Inputs::visible_rows;
   using Inputs::wait;
   using Inputs::warp;
+  using typename Inputs::NewRows;
 
   // Rows of the head's q; a warp for a token's sums of a pass.
   __device__ __forceinline__ void project_query() {
@@ -127,6 +131,8 @@ struct Region : RegionInputs<kHasQueryProduct, kHeads, kTokens> {
   };
 
   __device__ __forceinline__ void absorb(const Rotation& rotation) {
+    NewRows rows;
+    if (appends()) load_new_rows(rows);
     if constexpr (kHasQueryProduct) wait(s.q_came);
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
@@ -155,7 +161,9 @@ struct Region : RegionInputs<kHasQueryProduct, kHeads, kTokens> {
              &s.query_came, warp, float2{__uint_as_float(low), __uint_as_float(high)});
       }
     }
+    if (appends()) append(rows);
     wait(s.query_came);
+    if (has_new_rows()) __syncthreads();
   }
 
   // The matrix instruction has eight columns. A lane's results are two of them.
@@ -499,9 +507,9 @@ struct Region : RegionInputs<kHasQueryProduct, kHeads, kTokens> {
   __device__ __forceinline__ void run() {
     init_barriers();
     load_weights();
-    Words<float> q_norm{};
+    typename Inputs::NormWeight q_norm{};
     if constexpr (kHasQueryProduct) {
-      if (normalises()) q_norm = load_norm_weight(p, channel());
+      if (normalises()) load_norm(q_norm);
     }
     cluster_arrive();
     __syncthreads();
@@ -532,7 +540,6 @@ struct Region : RegionInputs<kHasQueryProduct, kHeads, kTokens> {
       }
       __syncwarp();
       load_rows(0, warp - (kWarps - kTiles), 0, kTileRows);
-      if (has_new_row(num_rounds - 1, 0) || has_new_row(num_rounds - 1)) append();
       prefetch_rows();
     }
     if (kv_len == 0) {

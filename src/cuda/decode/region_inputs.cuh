@@ -170,92 +170,132 @@ struct RegionInputs {
     __syncwarp();
   }
 
-  // Warps 12 to 15 of a block that has new rows; those of the first heads write them to the cache. What all rows need
-  // is loaded at once.
-  __device__ __forceinline__ void append() {
-    const int thread = static_cast<int>(threadIdx.x) - (kThreads - kAppendThreads);
-    const AppendParams& a = p.append;
-    Bf16 v[kTokens][4], rope[kTokens];
-    float weight[4];
+  // New rows are made by warps 12 to 15 of the block that has their place; those of the first heads write them to the
+  // cache. They are loaded before queries come and made behind the product with W_UK, which all blocks wait for.
+  __device__ __forceinline__ bool has_new_rows() const {
+    return has_new_row(num_rounds - 1, 0) || has_new_row(num_rounds - 1);
+  }
+  __device__ __forceinline__ bool appends() const {
+    return warp >= kWarps - kAppendThreads / 32 && has_new_rows();
+  }
+  // Of a thread, as memory has them: nobody waits for them before they are used.
+  struct NewRows {
+    uint32_t v[kTokens][kAppendHeld], rope[kTokens][2], weight[kAppendHeld];
+    float cosine[kTokens], sine[kTokens];
     int64_t kv_row[kTokens];
+  };
+  __device__ __forceinline__ int append_thread() const {
+    return static_cast<int>(threadIdx.x) - (kThreads - kAppendThreads);
+  }
+  __device__ __forceinline__ void load_new_rows(NewRows& rows) const {
+    const int thread = append_thread(), pair = thread / 2;
+    const AppendParams& a = p.append;
 #pragma unroll
     for (int token = 0; token < kTokens; ++token) {
       if (!has_new_row(num_rounds - 1, token)) continue;
-      const Bf16* const kv_a = a.kv_a + token * a.kv_a_stride;
-      kv_row[token] = a.kv_rows[token * a.kv_rows_stride];
+      const auto* const kv_a = reinterpret_cast<const uint16_t*>(a.kv_a + token * a.kv_a_stride);
+      rows.kv_row[token] = a.kv_rows[token * a.kv_rows_stride];
 #pragma unroll
-      for (int j = 0; j < 4; ++j) v[token][j] = kv_a[j * kAppendThreads + thread];
-      if (thread < kRope)
-        rope[token] =
-            from_float<Bf16>(rotated(kv_a + kLatent, a.table + token * kRope, kRope, thread));
+      for (int j = 0; j < kAppendHeld; ++j) rows.v[token][j] = kv_a[j * kAppendThreads + thread];
+      if (thread >= kRope) continue;
+      rows.rope[token][0] = kv_a[kLatent + 2 * pair];
+      rows.rope[token][1] = kv_a[kLatent + 2 * pair + 1];
+      rows.cosine[token] = a.table[token * kRope + pair];
+      rows.sine[token] = a.table[token * kRope + kRope / 2 + pair];
     }
 #pragma unroll
-    for (int j = 0; j < 4; ++j) weight[j] = weight_at(a, j * kAppendThreads + thread);
+    for (int j = 0; j < kAppendHeld; ++j) {
+      const int64_t at = (j * kAppendThreads + thread) * a.weight_stride;
+      if (a.weight_is_f32) {
+        rows.weight[j] = static_cast<const uint32_t*>(a.weight)[at];
+      } else {
+        rows.weight[j] = static_cast<const uint16_t*>(a.weight)[at];
+      }
+    }
+  }
+  static __device__ __forceinline__ float from_bf16(uint32_t bits) {
+    return __uint_as_float(bits << 16);
+  }
+  __device__ __forceinline__ void append(const NewRows& rows) {
 #pragma unroll
     for (int token = 0; token < kTokens; ++token) {
       if (!has_new_row(num_rounds - 1, token)) continue;
       float squares = 0.0f;
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float value = cuda::to_float(v[token][j]);
+      for (int j = 0; j < kAppendHeld; ++j) {
+        const float value = from_bf16(rows.v[token][j]);
         squares = __fmaf_rn(value, value, squares);
       }
       squares = warp_sum(squares);
-      if (lane == 0) s.append[token][thread / 32] = squares;
+      if (lane == 0) s.append[token][append_thread() / 32] = squares;
     }
     named_barrier_sync(2, kAppendThreads);
 #pragma unroll
     for (int token = 0; token < kTokens; ++token)
-      if (has_new_row(num_rounds - 1, token))
-        store_row(token, kv_row[token], v[token], weight, rope[token]);
+      if (has_new_row(num_rounds - 1, token)) store_row(token, rows);
   }
-  __device__ __forceinline__ void store_row(int token, int64_t kv_row, const Bf16 (&v)[4],
-                                            const float (&weight)[4], Bf16 rope) {
-    const int thread = static_cast<int>(threadIdx.x) - (kThreads - kAppendThreads);
+  __device__ __forceinline__ void store_row(int token, const NewRows& rows) {
+    const int thread = append_thread();
     char* const local = kTokens == 1 && num_rounds > 1
                             ? s.new_row
                             : s.rows + (visible_rows(token) - 1) % kSplitRows * kRowStride;
+    const int64_t kv_row = rows.kv_row[token];
     char* const global = kv_row >= 0 && first_head == 0 ? p.append.cache.row(kv_row) : nullptr;
-    const auto store = [&](int i, Bf16 value) {
-      reinterpret_cast<Bf16*>(local)[i] = value;
-      if (global != nullptr) reinterpret_cast<Bf16*>(global)[i] = value;
+    const auto store = [&](int i, float value) {
+      const Bf16 rounded = from_float<Bf16>(value);
+      reinterpret_cast<Bf16*>(local)[i] = rounded;
+      if (global != nullptr) reinterpret_cast<Bf16*>(global)[i] = rounded;
     };
-    if (thread < kRope) store(kLatent + thread, rope);
+    if (thread < kRope)
+      store(kLatent + thread,
+            rotated(from_bf16(rows.rope[token][0]), from_bf16(rows.rope[token][1]),
+                    rows.cosine[token], rows.sine[token], thread % 2 == 0));
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < kAppendThreads / 32; ++i) sum += s.append[token][i];
     const float factor = __frcp_rn(__fsqrt_rn(sum / static_cast<float>(kLatent) + p.append.eps));
 #pragma unroll
-    for (int j = 0; j < 4; ++j)
+    for (int j = 0; j < kAppendHeld; ++j) {
+      const float weight =
+          p.append.weight_is_f32 ? __uint_as_float(rows.weight[j]) : from_bf16(rows.weight[j]);
       store(j * kAppendThreads + thread,
-            from_float<Bf16>(__fmul_rn(__fmul_rn(cuda::to_float(v[j]), factor), weight[j])));
+            __fmul_rn(__fmul_rn(from_bf16(rows.v[token][j]), factor), weight));
+    }
   }
 
-  // Compressed queries, normalised and quantised, by six warps each: two tokens at a time.
-  static constexpr int kTogether = kTokens == 1 ? 1 : 2, kTurns = (kTokens + 1) / 2;
-  __device__ __forceinline__ bool normalises() const { return warp < kTogether * kNormWarps; }
-  __device__ __forceinline__ int channel() const {
-    return static_cast<int>(threadIdx.x) % (kNormWarps * 32) * kVector;
+  // Compressed queries, normalised and quantised: of up to two tokens by six warps each, of more by three, whose lanes
+  // have two vectors.
+  static constexpr int kVectors = kTokens <= 2 ? 1 : 2, kTokenWarps = kNormWarps / kVectors;
+  static_assert(kTokens * kTokenWarps <= kWarps - kTiles);
+  __device__ __forceinline__ bool normalises() const { return warp < kTokens * kTokenWarps; }
+  __device__ __forceinline__ int channel(int vector) const {
+    return (vector * kTokenWarps * 32 + static_cast<int>(threadIdx.x) % (kTokenWarps * 32)) *
+           kVector;
   }
-  __device__ __forceinline__ void normalise(const Words<float>& weight) {
-    const int begin = channel(), half = warp / kNormWarps;
-    Vector v[kTurns];
+  struct NormWeight {
+    Words<float> of[kVectors];
+  };
+  __device__ __forceinline__ void load_norm(NormWeight& weight) const {
 #pragma unroll
-    for (int turn = 0; turn < kTurns; ++turn) {
-      const int token = min(turn * kTogether + half, kTokens - 1);
-      v[turn] = load_vector(p.q_a + token * p.q_a_stride, begin, begin + kVector, true);
+    for (int i = 0; i < kVectors; ++i) weight.of[i] = load_norm_weight(p, channel(i));
+  }
+  __device__ __forceinline__ void normalise(const NormWeight& weight) {
+    const int token = warp / kTokenWarps;
+    Vector v[kVectors];
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i)
+      v[i] = load_vector(p.q_a + token * p.q_a_stride, channel(i), channel(i) + kVector, true);
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const float sum = warp_sum(sum_of_squares(v[i]));
+      if (lane == 0) s.norm[token][i * kTokenWarps + warp % kTokenWarps] = sum;
     }
-    // Code that runs once waits for its instructions: so the turns have the same.
-#pragma unroll 1
-    for (int turn = 0; turn < kTurns; ++turn) {
-      const int token = turn * kTogether + half;
-      if (token >= kTokens) break;
-      const Vector mine = turn == 0 ? v[0] : v[kTurns - 1];
-      float sum = warp_sum(sum_of_squares(mine));
-      if (lane == 0) s.norm[token][warp % kNormWarps] = sum;
-      named_barrier_sync(half == 0 ? 1 : 4, kNormWarps * 32);
-      sum = warp_sum(lane < kNormWarps ? s.norm[token][lane] : 0.0f);
-      quantize_vector(normalised(mine, norm_weight(p, weight), sum, p),
+    named_barrier_sync(token == 0 ? 1 : 3 + token, kTokenWarps * 32);
+    const float sum = warp_sum(lane < kNormWarps ? s.norm[token][lane] : 0.0f);
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const int begin = channel(i);
+      quantize_vector(normalised(v[i], norm_weight(p, weight.of[i]), sum, p),
                       reinterpret_cast<F8E4M3*>(s.in.x[token]), begin, begin + kVector, true,
                       s.x_scale[token]);
       const uint2 words = *reinterpret_cast<const uint2*>(s.in.x[token] + begin / 4);
