@@ -187,6 +187,10 @@ TEST_P(MlaDecodeTest, gives_the_bits_of_its_parts) {
         DecodeCase{.heads = 16, .kv_len = {1026}, .tokens = 3},
         DecodeCase{.heads = 4, .room = 2048, .kv_len = {1984}, .tokens = 2, .quantised = false},
         DecodeCase{.heads = 8, .kv_len = {1153}, .tokens = 3, .without_place = 1},
+        DecodeCase{.heads = 4, .room = 2048, .kv_len = {4}, .tokens = 4},
+        DecodeCase{.heads = 16, .kv_len = {1027}, .tokens = 4},
+        DecodeCase{.heads = 4, .room = 2048, .kv_len = {1984}, .tokens = 4, .quantised = false},
+        DecodeCase{.heads = 8, .kv_len = {1154}, .tokens = 4, .without_place = 2},
         DecodeCase{.kv_len = {642}, .tokens = 4, .without_place = 2},
         DecodeCase{.kv_len = {0}, .tokens = 3}}) {
     SCOPED_TRACE(testing::Message()
@@ -217,7 +221,7 @@ TEST_P(MlaDecodeTest, takes_no_call_of_more_tokens_or_rows_or_of_parts_alone) {
   for (const DecodeCase& c :
        {DecodeCase{.kv_len = {7, 7}}, DecodeCase{.kv_len = {2049}},
         DecodeCase{.kv_len = {70}, .tokens = 5}, DecodeCase{.kv_len = {1030}, .tokens = 2},
-        DecodeCase{.heads = 4, .kv_len = {1030}, .tokens = 4},
+        DecodeCase{.kv_len = {1030}, .tokens = 4},
         DecodeCase{.kv_len = {70}, .tokens = 2, .compressed = false}}) {
     SCOPED_TRACE(testing::Message() << c.heads << " heads, " << c.tokens << " tokens");
     EXPECT_FALSE(backend().mla_decode.has(make_call(c).args, stream()));

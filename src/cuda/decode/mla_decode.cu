@@ -69,9 +69,8 @@ bool takes_tokens(const ops::MlaDecodeArgs& args) {
   const int64_t tokens = num_tokens(args);
   if (args.kv_len.dim(0) != 1) return false;
   if (tokens == 1) return true;
-  if (args.q_a.is_null()) return false;
-  if (room_for_rows(args) <= decode::kShortRows) return tokens <= decode::kMostTokens;
-  return tokens <= decode::kMostTokensOfManyHeads && args.w_uk.data.dim(0) % kManyHeads == 0;
+  if (args.q_a.is_null() || tokens > decode::kMostTokens) return false;
+  return room_for_rows(args) <= decode::kShortRows || args.w_uk.data.dim(0) % kManyHeads == 0;
 }
 
 template <bool kHasQueryProduct, int kHeads, int kTokens>
@@ -92,7 +91,7 @@ void start_of_tokens(const DecodeParams& p, int64_t tokens, ops::Stream& stream)
   if (tokens == 1) return start<true, kHeads, 1>(p, stream);
   if (tokens == 2) return start<true, kHeads, 2>(p, stream);
   if (tokens == 3) return start<true, kHeads, 3>(p, stream);
-  if constexpr (kHeads == kFewHeads) start<true, kHeads, 4>(p, stream);
+  start<true, kHeads, 4>(p, stream);
 }
 
 }  // namespace

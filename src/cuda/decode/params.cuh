@@ -12,8 +12,7 @@ inline constexpr int kLatent = 512, kRope = 64, kDim = kLatent + kRope;
 inline constexpr int kHead = 128, kQuery = kHead + kRope;
 inline constexpr int kQueryIn = 1536, kQueryLines = kQueryIn / 128;
 // Of mla_decode's calls: tokens, and rows that there is room for. Clusters of two heads have the short ones at once.
-// Blocks whose clusters have four heads have no room in shared memory for four tokens.
-inline constexpr int kMostTokens = 4, kMostTokensOfManyHeads = 3;
+inline constexpr int kMostTokens = 4;
 inline constexpr int kMostRows = 2048, kShortRows = 1024;
 inline constexpr int kUkLines = kHead / 64, kUvLines = kLatent / 64;
 

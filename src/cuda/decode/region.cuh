@@ -179,11 +179,22 @@ struct Region : RegionInputs<kHasQueryProduct, kHeads, kTokens> {
   __device__ __forceinline__ int my_column(int n) const { return n * 8 + lane / 4; }
   __device__ __forceinline__ bool has_my_column(int n) const { return my_column(n) < kColumns; }
 
+  static constexpr bool kHasMost = kHasMostColumns<kColumns>;
+  using Products = float[kColumnTiles][2][4];
+
   // A warp's share: 32 rows, a quarter of the inner dimension.
   __device__ __forceinline__ void score(int round, int rows) {
-    constexpr int kSteps = kDim / 16 / 4;
     const int part = warp / 4, tile = warp % 4;
-    if (tile * kTileRows >= rows) return;
+    const bool has_rows = tile * kTileRows < rows;
+    Products d = {};
+    if (has_rows) multiply_keys(round, part, tile, d);
+    if constexpr (kHasMost) __syncthreads();  // W_UK's parts were read
+    if (has_rows && (!kHasMost || part % 2 == 0)) store_scores(part, tile, d);
+    if constexpr (kHasMost) __syncthreads();
+    if (kHasMost && has_rows && part % 2 == 1) store_scores(part, tile, d);
+  }
+  __device__ __forceinline__ void multiply_keys(int round, int part, int tile, Products& d) const {
+    constexpr int kSteps = kDim / 16 / 4;
     uint32_t b[kSteps][2];
     const auto load = [&](int n, int step, uint32_t(&to)[2]) {
       const uint32_t* const from =
@@ -196,7 +207,6 @@ struct Region : RegionInputs<kHasQueryProduct, kHeads, kTokens> {
     wait(s.tiles[tile], round % 2);
     const uint32_t keys = shared_address(s.rows) + (tile * kTileRows + lane % 16) * kRowStride +
                           lane / 16 * 16 + part * kSteps * 32;
-    float d[kColumnTiles][2][4] = {};
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       uint32_t more[2] = {};  // of the second columns: there are no registers to have them before
@@ -209,6 +219,11 @@ struct Region : RegionInputs<kHasQueryProduct, kHeads, kTokens> {
         if constexpr (kColumnTiles > 1) mma_bf16(d[1][m], a, more);
       }
     }
+  }
+  // Of the most columns every second part is added to the one before it.
+  __device__ __forceinline__ void store_scores(int part, int tile, const Products& d) const {
+    const int place = part * kScoreParts<kColumns> / 4 * kSplitRows + tile * kTileRows + lane / 4;
+    const bool adds = kHasMost && part % 2 == 1;
 #pragma unroll
     for (int n = 0; n < kColumnTiles; ++n)
 #pragma unroll
@@ -216,10 +231,9 @@ struct Region : RegionInputs<kHasQueryProduct, kHeads, kTokens> {
         if (!has_column(n, i)) continue;
 #pragma unroll
         for (int m = 0; m < 2; ++m) {
-          float* const to = s.scores[lane_column(n, i)] + part * kSplitRows + tile * kTileRows +
-                            m * 16 + lane / 4;
-          to[0] = d[n][m][i];
-          to[8] = d[n][m][2 + i];
+          float* const to = s.scores[lane_column(n, i)] + place + m * 16;
+          to[0] = adds ? to[0] + d[n][m][i] : d[n][m][i];
+          to[8] = adds ? to[8] + d[n][m][2 + i] : d[n][m][2 + i];
         }
       }
     __syncwarp();
@@ -234,9 +248,12 @@ struct Region : RegionInputs<kHasQueryProduct, kHeads, kTokens> {
 #pragma unroll
     for (int token = 0; token < kTokens; ++token) {
       const float* const parts = s.scores[token * kHeads + h] + row;
-      my[token] =
-          ((parts[0] + parts[kSplitRows]) + (parts[2 * kSplitRows] + parts[3 * kSplitRows])) *
-          p.scale;
+      const float sum = parts[0] + parts[kSplitRows];
+      if constexpr (kHasMost) {
+        my[token] = sum * p.scale;
+      } else {
+        my[token] = (sum + (parts[2 * kSplitRows] + parts[3 * kSplitRows])) * p.scale;
+      }
       if (place >= visible_rows(token)) my[token] = minus_infinity();
     }
 #pragma unroll
@@ -287,7 +304,7 @@ struct Region : RegionInputs<kHasQueryProduct, kHeads, kTokens> {
 
   // A warp's 32 channels of the weighted values.
   __device__ __forceinline__ void add_values(int round, int rows) {
-    float d[kColumnTiles][2][4] = {};
+    Products d = {};
     const uint32_t from = shared_address(s.rows) + (lane / 16 * 8 + lane % 8) * kRowStride +
                           warp * 64 + lane / 8 % 2 * 16;
 #pragma unroll
@@ -331,31 +348,40 @@ struct Region : RegionInputs<kHasQueryProduct, kHeads, kTokens> {
   }
 
   // A warp's channels of all columns, in place of the scores and then by four to the blocks that add them up.
-  __device__ __forceinline__ void send_values(int split, const float (&d)[kColumnTiles][2][4]) {
-    constexpr int kChannels = kStagedChannels, kFours = kChannels / 4;
-    auto& staged = s.staged[warp];
+  __device__ __forceinline__ void send_values(int split, const Products& d) const {
+    constexpr int kAtOnce = kStagedColumns<kColumns>, kTilesAtOnce = kHasMost ? 1 : kColumnTiles;
 #pragma unroll
-    for (int n = 0; n < kColumnTiles; ++n)
+    for (int begin = 0; begin < kColumns; begin += kAtOnce) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if (!has_column(n, i)) continue;
+      for (int n = 0; n < kTilesAtOnce; ++n) stage_values(n, d[begin / 8 + n]);
+      __syncwarp();
+      send_staged(split, begin, min(begin + kAtOnce, kColumns));
+      __syncwarp();
+    }
+  }
+  // Of columns of a tile, the n-th one that is staged.
+  __device__ __forceinline__ void stage_values(int n, const float (&d)[2][4]) const {
 #pragma unroll
-        for (int m = 0; m < 2; ++m) {
-          float* const to = staged[lane_column(n, i)] + m * 16 + lane / 4;
-          to[0] = d[n][m][i];
-          to[8] = d[n][m][2 + i];
-        }
+    for (int i = 0; i < 2; ++i) {
+      if (!has_column(n, i)) continue;
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+        float* const to = s.staged[warp][lane_column(n, i)] + m * 16 + lane / 4;
+        to[0] = d[m][i];
+        to[8] = d[m][2 + i];
       }
-    __syncwarp();
+    }
+  }
+  __device__ __forceinline__ void send_staged(int split, int begin, int end) const {
+    constexpr int kChannels = kStagedChannels, kFours = kChannels / 4;
+    constexpr int kSharing = kMyUkRows / kChannels;  // warps whose channels are one block's
     const int four = lane % kFours * 4;
 #pragma unroll
-    for (int column = lane / kFours; column < kColumns; column += 32 / kFours) {
-      constexpr int kSharing = kMyUkRows / kChannels;  // warps whose channels are one block's
+    for (int column = begin + lane / kFours; column < end; column += 32 / kFours) {
       send(&s.values[column / kHeads][split][warp % kSharing * kChannels + four], &s.values_came,
            column % kHeads * kHeadBlocks + warp / kSharing,
-           *reinterpret_cast<const uint4*>(staged[column] + four));
+           *reinterpret_cast<const uint4*>(s.staged[warp][column - begin] + four));
     }
-    __syncwarp();
   }
 
   // A warp for each block, of whose head they are; half of it for every second token. Sums of two rows run through the
