@@ -2,8 +2,8 @@
 // the rank, so they are read once. The number of the topk-th best is found by its upper 11, middle 11 and lower 10
 // bits. Rows longer than shared memory are read again in each round.
 //
-// Bound by the counting: an atomic operation in shared memory for each row. Grid: query tokens. Shared memory: 33 KB
-// and 4 bytes a row.
+// Bound by latency: passes over shared memory by a block that has a multiprocessor for itself. However many scores
+// share a count, it takes as long. Grid: query tokens. Shared memory: 33 KB and 4 bytes a row.
 
 #include "cuda/device/reduce.cuh"
 #include "cuda/indexer/top_rows.cuh"
