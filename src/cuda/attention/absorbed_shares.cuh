@@ -62,7 +62,7 @@ __device__ __forceinline__ Shares make_shares(const AbsorbedParams& p, const Seq
     for (int i = 0; i < 4; ++i) counts[i] += s.items * ((s.units + (8 >> i) - 1) >> (3 - i));
   };
   count(first);
-#pragma unroll 4
+#pragma unroll 8
   for (int base = 32; base < p.seqs; base += 32) count(SequenceRows::of(p, base + lane));
   uint32_t mine = 0;  // a lane each divides
 #pragma unroll
@@ -157,6 +157,12 @@ __device__ __forceinline__ void find_unit(const AbsorbedParams& p, SequenceRows 
   for (int base = 0;; base += 32) {
     const SequenceUnits s = SequenceUnits::of(p, first, state.shares.row_shift);
     const int mine = s.items * s.units;
+    first = SequenceRows::of(p, base + 32 + lane);  // on its way meanwhile
+    const int all = __reduce_add_sync(0xffffffffu, mine);
+    if (state.unit - before >= all) {
+      before += all;
+      continue;
+    }
     int sum = mine;  // of this lane's sequences and those before it
 #pragma unroll
     for (int lanes = 1; lanes < 32; lanes *= 2) {
@@ -166,22 +172,18 @@ __device__ __forceinline__ void find_unit(const AbsorbedParams& p, SequenceRows 
     }
     const int at = state.unit - before - (sum - mine);
     const uint32_t holds = __ballot_sync(0xffffffffu, at >= 0 && at < mine);
-    if (holds != 0) {
-      const int owner = __ffs(static_cast<int>(holds)) - 1;
-      const auto of_owner = [&](int value) { return __shfl_sync(0xffffffffu, value, owner); };
-      state.seq = base + owner;
-      state.units = {{of_owner(s.rows.begin), of_owner(s.rows.end), of_owner(s.rows.kv_len)},
-                     of_owner(s.items),
-                     of_owner(s.units)};
-      state.at = of_owner(at);
-      if (state.units.items > 1) {
-        state.index = state.at / state.units.units;
-        state.at -= state.index * state.units.units;
-      }
-      return;
+    const int owner = __ffs(static_cast<int>(holds)) - 1;
+    const auto of_owner = [&](int value) { return __shfl_sync(0xffffffffu, value, owner); };
+    state.seq = base + owner;
+    state.units = {{of_owner(s.rows.begin), of_owner(s.rows.end), of_owner(s.rows.kv_len)},
+                   of_owner(s.items),
+                   of_owner(s.units)};
+    state.at = of_owner(at);
+    if (state.units.items > 1) {
+      state.index = state.at / state.units.units;
+      state.at -= state.index * state.units.units;
     }
-    before += __shfl_sync(0xffffffffu, sum, 31);
-    first = SequenceRows::of(p, base + 32 + lane);
+    return;
   }
 }
 
