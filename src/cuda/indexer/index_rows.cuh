@@ -135,17 +135,22 @@ struct LaneRow {
     }
   }
 
-  __device__ __forceinline__ void transform() {
+  // The levels of the transform: two within a lane, then those between lanes that are 1, 2, 4, 8 and 16 apart.
+  __device__ __forceinline__ void transform_within() {
     const float sums[4] = {x[0] + x[1], x[0] - x[1], x[2] + x[3], x[2] - x[3]};
     x[0] = sums[0] + sums[2], x[1] = sums[1] + sums[3];
     x[2] = sums[0] - sums[2], x[3] = sums[1] - sums[3];
+  }
+  __device__ __forceinline__ void transform_between(int lanes) {
+    const float sign = (lane() & lanes) == 0 ? 1.0f : -1.0f;
 #pragma unroll
-    for (int lanes = 1; lanes < 32; lanes *= 2) {
-      const float sign = (lane() & lanes) == 0 ? 1.0f : -1.0f;
+    for (int i = 0; i < 4; ++i)
+      x[i] = __fmaf_rn(x[i], sign, __shfl_xor_sync(0xffffffffu, x[i], lanes));
+  }
+  __device__ __forceinline__ void transform() {
+    transform_within();
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        x[i] = __fmaf_rn(x[i], sign, __shfl_xor_sync(0xffffffffu, x[i], lanes));
-    }
+    for (int lanes = 1; lanes < 32; lanes *= 2) transform_between(lanes);
   }
 
   // out: on 4 bytes.
@@ -154,7 +159,9 @@ struct LaneRow {
     float amax = 1e-4f;
 #pragma unroll
     for (const float v : x) amax = fmaxf(amax, fabsf(v * factor));
-    const float scale = WarpRow::scale_of(warp_max(amax));
+    // Positive numbers have the order of their bits.
+    const uint32_t most = __reduce_max_sync(0xffffffffu, __float_as_uint(amax));
+    const float scale = WarpRow::scale_of(__uint_as_float(most));
     const float inverse = __frcp_rn(scale);  // exact, of a power of two
     const auto value = [&](int i) { return x[i] * factor * inverse; };
     const uint32_t low = floats_to_e4m3x2(value(0), value(1));

@@ -21,6 +21,8 @@ namespace fathom::cuda {
 namespace {
 
 constexpr int kRowWarps = 4;
+// Queries of a token that a warp has at once in larger steps: their shuffles overlap.
+constexpr int kLaneRows = 4;
 // That make the weight of a row's head, each of half of the product; vectors of 16 bytes that a lane has at most.
 constexpr int kDotWarps = 2, kDotVectors = 14;
 
@@ -33,7 +35,7 @@ struct IndexQueryParams {
   int64_t rows;  // tokens * heads
   int heads, dim, rope_dim;
   float factor;
-  bool has_lane_rows;  // LaneRow takes them
+  bool has_lane_rows;  // LaneRow takes them, and heads are a multiple of kLaneRows
 };
 
 // Returns the scale.
@@ -55,6 +57,34 @@ __device__ __forceinline__ float prepare_query(const IndexQueryParams& p, int64_
   row.rotate(angles);
   row.transform();
   return row.quantise(p.out + at * p.dim);
+}
+
+// The queries from row `first` on, and their weights.
+__device__ __forceinline__ void prepare_lane_rows(const IndexQueryParams& p, int64_t first) {
+  const int lane = LaneRow::lane();
+  const LaneRow::Angles angles =
+      LaneRow::angles_of(p.table + static_cast<int>(first) / p.heads * LaneRow::kRope);
+  LaneRow rows[kLaneRows];
+#pragma unroll
+  for (int i = 0; i < kLaneRows; ++i) rows[i].load(p.q + (first + i) * LaneRow::kDim);
+  const float w = lane < kLaneRows ? p.w[first + lane] : 0.0f;
+#pragma unroll
+  for (LaneRow& row : rows) {
+    row.rotate(angles);
+    row.transform_within();
+  }
+#pragma unroll
+  for (int lanes = 1; lanes < 32; lanes *= 2) {
+#pragma unroll
+    for (LaneRow& row : rows) row.transform_between(lanes);
+  }
+  float scale = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kLaneRows; ++i) {
+    const float of_row = rows[i].quantise(p.out + (first + i) * LaneRow::kDim);
+    if (lane == i) scale = of_row;
+  }
+  if (lane < kLaneRows) p.weights[first + lane] = w * p.factor * scale;
 }
 
 // weights_proj and what it is multiplied with.
@@ -115,10 +145,11 @@ __global__ void __launch_bounds__(kRowWarps * 32)
   if (at < keys.tokens) ask_for_norm(keys);
   wait_for_previous();
   let_next_start();  // behind the wait: index_scores reads what is settled before its own (ops/index.h)
-  if (at < keys.tokens) {
-    append_key(keys, at, shared);
-  } else if (at - keys.tokens < queries.rows) {
-    const int64_t query = at - keys.tokens;
+  if (at < keys.tokens) return append_key(keys, at, shared);
+  const int64_t query = at - keys.tokens;
+  if (queries.has_lane_rows) {
+    if (query * kLaneRows < queries.rows) prepare_lane_rows(queries, query * kLaneRows);
+  } else if (query < queries.rows) {
     const float scale = prepare_query(queries, query, shared);
     if (threadIdx.x % 32 == 0) queries.weights[query] = queries.w[query] * queries.factor * scale;
   }
@@ -173,7 +204,12 @@ IndexQueryParams params_of(const ops::IndexQueryArgs& args) {
           .dim = static_cast<int>(dim),
           .rope_dim = static_cast<int>(args.table.dim(1)),
           .factor = 1.0f / std::sqrt(static_cast<float>(heads) * static_cast<float>(dim)),
-          .has_lane_rows = has_lane_rows(args)};
+          .has_lane_rows = has_lane_rows(args) && heads % kLaneRows == 0};
+}
+
+// Warps of index_append_query_kernel.
+int64_t query_warps(const IndexQueryParams& p) {
+  return p.has_lane_rows ? p.rows / kLaneRows : p.rows;
 }
 
 HeadWeightParams head_weights(const ops::IndexAppendQueryArgs& args) {
@@ -201,7 +237,8 @@ void index_append(const ops::IndexAppendArgs& args, ops::Stream& stream) {
 
 void index_query(const ops::IndexQueryArgs& args, ops::Stream& stream) {
   const IndexQueryParams p = params_of(args);
-  launch(index_append_query_kernel, rows_shape(p.rows, p.dim), stream, IndexAppendParams{}, p);
+  launch(index_append_query_kernel, rows_shape(query_warps(p), p.dim), stream, IndexAppendParams{},
+         p);
 }
 
 bool takes_index_append_query(const ops::IndexAppendQueryArgs& args, const ops::Stream& stream) {
@@ -223,8 +260,8 @@ void index_append_query(const ops::IndexAppendQueryArgs& args, ops::Stream& stre
     return launch(index_step_kernel, shape, stream, keys, queries, head_weights(args));
   }
   cuda::linear(ops::weights_product(args), stream);
-  launch(index_append_query_kernel, rows_shape(keys.tokens + queries.rows, keys.dim), stream, keys,
-         queries);
+  launch(index_append_query_kernel, rows_shape(keys.tokens + query_warps(queries), keys.dim),
+         stream, keys, queries);
 }
 
 }  // namespace fathom::cuda
