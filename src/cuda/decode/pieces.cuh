@@ -5,6 +5,7 @@
 //   send(&shared.q[i], &shared.q_came, rank, word);     // to that place of block `rank`, whose barrier gets 4 bytes
 //   Line line;  line.load(row);                         // before the wait: weights
 //   float2 two = multiply_bf16(line, lane < 4 ? token : nullptr);       // lanes 0 to 3 get two outputs
+//   multiply_bf16(line, another, lane < 4 ? token : nullptr, d);        // sixteen rows by one instruction
 
 #include "cuda/decode/params.cuh"
 #include "cuda/elementwise/vector.cuh"
@@ -73,11 +74,27 @@ __device__ __forceinline__ float2 multiply_bf16(const Line& line, const char* to
   return {d[0], d[1]};
 }
 
-// Tokens of halves.
-template <int kLines>
-__device__ __forceinline__ void multiply_f8(const Line (&lines)[kLines], const char* token,
-                                            float2 (&out)[kLines]) {
-  float d[kLines][2][4] = {};
+// Sixteen rows of two lines, as the rows of an operand, by tokens, as columns of the other one: a lane has outputs of
+// row lane / 4 of both lines and of tokens lane % 4 * 2 and the one behind it. d: two of the first line, then two of
+// the second.
+__device__ __forceinline__ void multiply_bf16(const Line& first, const Line& second,
+                                              const char* token, float (&d)[4]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    uint32_t v[4], w[4], x[4];
+    first.get(half, v);
+    second.get(half, w);
+    token_words(part_of(token, half * 64), 16, x);
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) mma_bf16(d, {v[i], w[i], v[i + 1], w[i + 1]}, {x[i], x[i + 1]});
+  }
+}
+
+// The same of e4m3, as halves, by tokens of halves.
+template <int kTiles>
+__device__ __forceinline__ void multiply_f8(const Line (&lines)[kTiles][2], const char* token,
+                                            float (&out)[kTiles][4]) {
+  float d[kTiles][2][4] = {};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
 #pragma unroll
@@ -85,21 +102,24 @@ __device__ __forceinline__ void multiply_f8(const Line (&lines)[kLines], const c
       uint32_t x[4];
       token_words(part_of(token, half * 128 + quarter * 16), 32, x);
 #pragma unroll
-      for (int l = 0; l < kLines; ++l) {
-        uint32_t w[4];
-        lines[l].get(half, w);
+      for (int tile = 0; tile < kTiles; ++tile) {
+        uint32_t v[4], w[4];
+        lines[tile][0].get(half, v);
+        lines[tile][1].get(half, w);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          const uint32_t four = w[quarter * 2 + i];
-          mma_f16(d[l][half], {x[2 * i], 0, x[2 * i + 1], 0},
-                  {low_halves(four), high_halves(four)});
+          const uint32_t first = v[quarter * 2 + i], second = w[quarter * 2 + i];
+          mma_f16(d[tile][half],
+                  {low_halves(first), low_halves(second), high_halves(first), high_halves(second)},
+                  {x[2 * i], x[2 * i + 1]});
         }
       }
     }
   }
 #pragma unroll
-  for (int l = 0; l < kLines; ++l)
-    out[l] = {__fadd_rn(d[l][0][0], d[l][1][0]), __fadd_rn(d[l][0][1], d[l][1][1])};
+  for (int tile = 0; tile < kTiles; ++tile)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) out[tile][i] = __fadd_rn(d[tile][0][i], d[tile][1][i]);
 }
 
 // The sums of lines of q_b, each times both scales, in parts, as the warps of the product divide them.

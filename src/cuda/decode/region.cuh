@@ -21,7 +21,7 @@
 //
 // Every sum has the order of the operators that it stands for: lines of 128 bytes of a weight and the warps that divide
 // them (linear/product.cuh), 32 rows of the cache at a time, splits of 128 by pairs (attention/mla_absorbed.cu). There
-// weights and keys are the other operand of the matrix instruction, which changes no bit.
+// keys are the other operand of the matrix instruction, which changes no bit.
 //
 // Grid: 4 * heads. Shared memory: 166 to 227 KB, mostly rows of the cache; one block on a multiprocessor.
 
@@ -40,7 +40,6 @@ struct Region : RegionInputs<kHasQueryProduct, kHeads, kTokens> {
   using Inputs::first_head;
   using Inputs::has_new_row;
   using Inputs::has_new_rows;
-  using Inputs::has_token;
   using Inputs::head;
   using Inputs::init_barriers;
   using Inputs::Inputs;
@@ -61,6 +60,7 @@ struct Region : RegionInputs<kHasQueryProduct, kHeads, kTokens> {
   using Inputs::num_rounds;
   using Inputs::p;
   using Inputs::prefetch_rows;
+  using Inputs::put_tile;
   using Inputs::q_weights;
   using Inputs::quarter;
   using Inputs::query_block;
@@ -79,24 +79,20 @@ struct Region : RegionInputs<kHasQueryProduct, kHeads, kTokens> {
 
   // Rows of the head's q; a warp for a token's sums of a pass.
   __device__ __forceinline__ void project_query() {
-    constexpr int kRows = kMyQueryRows / kPasses;
     if (warp < kQueryLines) {
+      float out[kMyQueryTiles][4];
+      multiply_f8(q_weights, my_token(s.in.x_halves[0], kHalvesStride, warp * 256), out);
 #pragma unroll
-      for (int pass = 0; pass < kPasses; ++pass) {
-        float2 out[kMyQueryTiles];
-        multiply_f8(q_weights[pass], my_token(s.in.x_halves[0], kHalvesStride, warp * 256), out);
-        if (has_token()) {
-#pragma unroll
-          for (int tile = 0; tile < kMyQueryTiles; ++tile)
-            *reinterpret_cast<float2*>(
-                &s.in.q_parts[warp][lane / 4][pass * kRows + tile * 8 + lane % 4 * 2]) = out[tile];
-        }
-      }
+      for (int tile = 0; tile < kMyQueryTiles; ++tile)
+        put_tile(out[tile], s.in.q_parts[warp], tile * 16 + lane / 4, 8);
+      named_barrier_sync(3, kQueryLines * 32);
     }
-    load_uv();
-    if (warp >= kQueryLines) return;
-    named_barrier_sync(3, kQueryLines * 32);
-    if (warp >= kPasses * kTokens) return;
+    if (warp < kPasses * kTokens) add_query_lines();
+    load_uv();  // behind what others wait for
+  }
+  // Of a pass and a token.
+  __device__ __forceinline__ void add_query_lines() {
+    constexpr int kRows = kMyQueryRows / kPasses;
     const int token = warp / kPasses, row = warp % kPasses * kRows + min(lane, kRows - 1);
     const int side = (query_row() + row) / kScaleBlock - query_block(0);
     wait_copies<0>();
@@ -134,14 +130,10 @@ struct Region : RegionInputs<kHasQueryProduct, kHeads, kTokens> {
     NewRows rows;
     if (appends()) load_new_rows(rows);
     if constexpr (kHasQueryProduct) wait(s.q_came);
-#pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
-      const float2 out = multiply_bf16(
-          uk[pass], my_token(s.q[0][mine], kHeads * kQuery / 2, warp % kUkLines * 128));
-      if (has_token())
-        *reinterpret_cast<float2*>(
-            &s.uk_parts[warp % kUkLines][lane / 4][uk_row(pass) + lane % 4 * 2]) = out;
-    }
+    float out[4] = {};
+    multiply_bf16(uk[0], uk[1], my_token(s.q[0][mine], kHeads * kQuery / 2, warp % kUkLines * 128),
+                  out);
+    put_tile(out, s.uk_parts[warp % kUkLines], uk_row(0) + lane / 4, kMyUkRows / kPasses);
     if (const int h = warp - (kWarps - kHeads); h >= 0) {
 #pragma unroll
       for (int token = 0; token < kTokens; ++token)
@@ -484,14 +476,9 @@ struct Region : RegionInputs<kHasQueryProduct, kHeads, kTokens> {
 
   __device__ __forceinline__ void leave_latent() {
     wait(s.latent_came);
-#pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
-      const float2 out =
-          multiply_bf16(uv[pass], my_token(s.out_latent[0], kLatent / 2, warp % kUvLines * 128));
-      if (has_token())
-        *reinterpret_cast<float2*>(
-            &s.uv_parts[warp % kUvLines][lane / 4][uv_row(pass) + lane % 4 * 2]) = out;
-    }
+    float out[4] = {};
+    multiply_bf16(uv[0], uv[1], my_token(s.out_latent[0], kLatent / 2, warp % kUvLines * 128), out);
+    put_tile(out, s.uv_parts[warp % kUvLines], uv_row(0) + lane / 4, kMyUvRows / kPasses);
     __syncthreads();
     if (warp < kTokens && lane < kMyUvRows / 2) {
       const int token = warp;

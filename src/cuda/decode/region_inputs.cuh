@@ -25,7 +25,8 @@ struct RegionInputs {
   int mine, quarter;  // of the cluster's heads, and of that one's blocks
   int kv_len = 0, num_rounds = 0;
   int warp, lane;
-  Line q_weights[kPasses][kHasQueryProduct ? kMyQueryTiles : 1], uk[kPasses], uv[kPasses];
+  // Of q_b two lines of eight rows for each tile; W_UK's and W_UV's two passes are one tile.
+  Line q_weights[kHasQueryProduct ? kMyQueryTiles : 1][2], uk[kPasses], uv[kPasses];
 
   __device__ __forceinline__ RegionInputs(const DecodeParams& params,
                                           Shared<kHeads, kTokens>& shared)
@@ -45,6 +46,19 @@ struct RegionInputs {
     if (!has_token()) return nullptr;
     return reinterpret_cast<const char*>(words + lane / 4 * stride) + offset;
   }
+  // Outputs of a tile for each token, as a lane has them of two: rows `low` and `low` + `step` of `to`.
+  template <int kRows>
+  __device__ __forceinline__ void put_tile(const float (&d)[4], float (&to)[kTokens][kRows],
+                                           int low, int step) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int token = lane % 4 * 2 + i;
+      if (token >= kTokens) continue;
+      to[token][low] = d[i];
+      to[token][low + step] = d[2 + i];
+    }
+    __syncwarp();
+  }
   // Rows of the sequence that the token sees.
   __device__ __forceinline__ int visible_rows(int token) const {
     return kv_len - kTokens + 1 + token;
@@ -61,15 +75,14 @@ struct RegionInputs {
 
   __device__ __forceinline__ void load_weights() {
     if constexpr (kHasQueryProduct) {
-      constexpr int kRows = kMyQueryRows / kPasses;
       if (warp < kQueryLines) {
 #pragma unroll
-        for (int pass = 0; pass < kPasses; ++pass)
+        for (int tile = 0; tile < kMyQueryTiles; ++tile)
 #pragma unroll
-          for (int tile = 0; tile < kMyQueryTiles; ++tile)
-            q_weights[pass][tile].load(
-                p.q_weight + int64_t{query_row() + pass * kRows + tile * 8 + lane / 4} * kQueryIn +
-                warp * 128);
+          for (int i = 0; i < 2; ++i)
+            q_weights[tile][i].load(p.q_weight +
+                                    int64_t{query_row() + tile * 16 + i * 8 + lane / 4} * kQueryIn +
+                                    warp * 128);
       }
       // Not through registers: late blocks would wait for memory before they may look for their turn.
       if (warp < kPasses * kTokens && lane < 2 * kQueryLines) {

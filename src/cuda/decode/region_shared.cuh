@@ -15,9 +15,9 @@ inline constexpr int kChunkSplits = 8, kMostSplits = kMostRows / kSplitRows;
 // A head has so many blocks, and each of them these parts of its weights' rows: in passes of all warps.
 inline constexpr int kHeadBlocks = 4, kPasses = 2;
 inline constexpr int kMyQueryRows = kQuery / kHeadBlocks,
-                     kMyQueryTiles = kMyQueryRows / 8 / kPasses;
+                     kMyQueryTiles = kMyQueryRows / 16;  // of the matrix instruction
 inline constexpr int kMyUkRows = kLatent / kHeadBlocks, kMyUvRows = kHead / kHeadBlocks;
-static_assert(kMyQueryRows % (8 * kPasses) == 0 && kMyQueryRows / kPasses <= 32 &&
+static_assert(kMyQueryRows % 16 == 0 && kMyQueryRows / kPasses <= 32 && kPasses == 2 &&
               kMyUkRows / 8 * kUkLines == kPasses * kWarps &&
               kMyUvRows / 8 * kUvLines == kPasses * kWarps && kQueryLines <= 12);
 
