@@ -85,7 +85,7 @@ struct BackendDefaults {
 // block tables for more rows than this, the rows of each counted. 0 = it has none.
 struct LongAttention {
   int64_t rows = 0, tokens = 0;
-  bool of_one_sequence = false;          // only calls of one, whose rows are counted once
+  bool of_one_sequence = false;          // a sequence's rows are counted once, not for each token
   std::string_view op = "mla_absorbed";  // whose limit this is
 };
 

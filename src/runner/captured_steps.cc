@@ -31,8 +31,7 @@ CapturedSteps::Map::const_iterator CapturedSteps::find(const StepLayout& layout)
 int64_t CapturedSteps::short_blocks(const ops::LongAttention& long_ones, int batch_size,
                                     int num_tokens) const {
   const int64_t tokens = int64_t{batch_size} * num_tokens;
-  const bool is_other = long_ones.of_one_sequence && batch_size != 1;
-  if (tokens >= long_ones.tokens || is_other) return config_.max_blocks;
+  if (tokens >= long_ones.tokens) return config_.max_blocks;
   const int64_t times = long_ones.of_one_sequence ? 1 : tokens;
   return std::min(config_.max_blocks, long_ones.rows / times / config_.block_tokens);
 }

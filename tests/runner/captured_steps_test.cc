@@ -155,17 +155,20 @@ TEST_F(CapturedStepsTest, a_limit_of_one_sequence_counts_its_rows_once) {
   std::vector<std::pair<int64_t, int64_t>> shapes;
   for (const StepLayout& layout : capture(steps))
     shapes.emplace_back(layout.num_tokens(), layout.table_blocks);
-  EXPECT_EQ(shapes,
-            (std::vector<std::pair<int64_t, int64_t>>{
-                {1, 100}, {1, 32}, {2, 100}, {2, 32}, {3, 100}, {2, 100}, {4, 100}, {6, 100}}));
+  EXPECT_EQ(
+      shapes,
+      (std::vector<std::pair<int64_t, int64_t>>{
+          {1, 100}, {1, 32}, {2, 100}, {2, 32}, {3, 100}, {2, 100}, {2, 32}, {4, 100}, {6, 100}}));
   chain.drafter = {};
   CapturedSteps plain(chain);
   capture(plain);
-  StepLayout one = decodes(1, 32), two = decodes(2, 16);
+  StepLayout one = decodes(1, 32), two = decodes(2, 17), longer = decodes(2, 33);
   ASSERT_NE(plain.pad(one), nullptr);
   ASSERT_NE(plain.pad(two), nullptr);
+  ASSERT_NE(plain.pad(longer), nullptr);
   EXPECT_EQ(one.table_blocks, 32);
-  EXPECT_EQ(two.table_blocks, kMaxBlocks);
+  EXPECT_EQ(two.table_blocks, 32);
+  EXPECT_EQ(longer.table_blocks, kMaxBlocks);
 }
 
 }  // namespace

@@ -87,9 +87,8 @@ __global__ void __launch_bounds__(kThreads, kMTiles == 1 ? 2 : 1)
   total.write(p, group, slice);
 }
 
-// Blocks of a cluster that has two chunks, and items that have such clusters: there is room for seven at once.
+// Blocks of a cluster that has two chunks.
 constexpr int kTwoChunks = 2 * kCluster;
-constexpr int64_t kMostTwoChunks = 7;
 
 // Items that see two chunks at most, each by a cluster of 16: the second chunk's blocks send their sums to those of the
 // first, through no scratch.

@@ -23,6 +23,8 @@ inline constexpr int kLatent = 512, kRope = 64, kDim = kLatent + kRope;  // valu
 // step with one sequence is faster from some 24k rows on, with two of 14k, with four of 6k. Before that it is slower,
 // because the blocks of a stream leave no room beside them in which the kernels before and after could begin and end.
 inline constexpr int64_t kStreamItems = 16, kLongRows = 24576;
+// Items that have clusters of two chunks each, where no table has room for more rows.
+inline constexpr int64_t kMostTwoChunks = 7, kTwoChunkRows = 2048;
 
 bool can_run(const ops::MlaAbsorbedArgs& args);
 void run(const ops::MlaAbsorbedArgs& args, ops::Stream& stream);

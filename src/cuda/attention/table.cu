@@ -7,6 +7,10 @@ void add_attention(ops::Backend& backend) {
   backend.mla_absorbed = {mla_absorbed, mla_absorbed_scratch};
   backend.long_attention.push_back(
       {.rows = absorbed::kLongRows, .tokens = absorbed::kStreamItems, .op = "mla_absorbed"});
+  backend.long_attention.push_back({.rows = absorbed::kTwoChunkRows,
+                                    .tokens = absorbed::kMostTwoChunks + 1,
+                                    .of_one_sequence = true,
+                                    .op = "mla_absorbed"});
   backend.mla_expanded = {mla_expanded};
 }
 
