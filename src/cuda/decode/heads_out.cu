@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kOutThreads) heads_out_kernel(const HeadsOutPa
   for (int tile = 0; tile < kTiles; ++tile)
     weight[tile].load(p.w_uv + head * p.w_uv_head +
                       (rank * kUvRows + tile * 8 + lane / 4) * (kLatent * 2) + warp * 128);
-  cluster_arrive();
+  cluster_arrive_relaxed();
   wait_for_previous();
   const Bf16* const x = p.x + lane / 4 * p.x_stride + head * p.x_head;
   const bool has_token = lane / 4 < p.tokens;

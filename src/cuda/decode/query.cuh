@@ -234,7 +234,7 @@ struct Query {
                                                     head * kQuery));
       return rotate_given();
     }
-    cluster_arrive();
+    cluster_arrive_relaxed();
     wait_for_inputs(p);
     wait_copies<0>();
     if constexpr (kForm == QueryForm::kFew) {

@@ -524,7 +524,7 @@ struct Region : RegionInputs<kHasQueryProduct, kHeads, kTokens> {
     if constexpr (kHasQueryProduct) {
       if (normalises()) load_norm(q_norm);
     }
-    cluster_arrive();
+    cluster_arrive_relaxed();
     __syncthreads();
     wait_for_previous();
     kv_len = p.kv_len[0];

@@ -4,8 +4,9 @@
 //
 //   WholeRow<kPerThread, kRounds> whole;
 //   RowShare share(p, row, thread);                          // vector `thread` of the block's
-//   whole.load(p, row);  share.load();  cluster_arrive();    // this block has read the residual
-//   whole.add(p, of_warps);  __syncthreads();
+//   whole.load(p, row);  share.load();
+//   whole.add(p, of_warps);  cluster_arrive_relaxed();       // this block has read the residual
+//   __syncthreads();
 //   if (share.warp_has()) share.store(normed(share.sum(), weight, whole.factor(p, of_warps)));
 //   cluster_wait();  share.keep();                           // all blocks have
 //

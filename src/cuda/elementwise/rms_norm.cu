@@ -101,8 +101,8 @@ __global__ void __launch_bounds__(kClusterNormThreads)
   WholeRow<2, kNormThreads / kClusterNormThreads> whole;
   whole.load(p, row);
   share.load();
-  cluster_arrive();
   whole.add(p, of_warps);
+  cluster_arrive_relaxed();  // this block has what it reads of the row
   __syncthreads();
   if (share.warp_has()) share.store(normed(share.sum(), unpack(weight), whole.factor(p, of_warps)));
   cluster_wait();

@@ -365,7 +365,9 @@ struct GateUp {
       if (kOneToken && rank == 0)
         barrier_expect(shared_address(&barriers.sums), kParts * kSumRows * 4);
     }
-    cluster_sync_parted();
+    __syncthreads();
+    cluster_arrive_relaxed();
+    cluster_wait();
     wait_for_previous();
     let_next_start();
     const bool is_feeding = warp == kMultiplying / 32;

@@ -193,7 +193,7 @@ struct Held {
   __device__ __forceinline__ void run() const {
     if (threadIdx.x == kMultiplying) init_barriers();
     __syncwarp();
-    cluster_arrive();
+    cluster_arrive_relaxed();
     if (threadIdx.x >= kMultiplying) return feed();
     const int first = warp / 4 * steps / kWarpgroups, end = (warp / 4 + 1) * steps / kWarpgroups;
     float w_scale[kPartSteps];
