@@ -129,8 +129,20 @@ class MlaSparseTest : public MlaAbsorbedFixture {
     return lists;
   }
 
+  // Rows far from each other, which no two neighbours share, and each token's own.
+  static Lists scattered_lists(const QuerySequence& sequence) {
+    Lists lists;
+    for (int64_t query = 0; query < sequence.queries; ++query) {
+      lists.emplace_back();
+      const int64_t own = sequence.kv_len - sequence.queries + query;
+      for (int64_t row = query; row < own; row += 997) lists.back().push_back(row);
+      lists.back().push_back(own);
+    }
+    return lists;
+  }
+
   // The same as one by one, of a copy.
-  void expect_shared(const QuerySequence& sequence) {
+  void expect_shared(const QuerySequence& sequence, const Lists& lists) {
     if (act() != DType::kBf16) return;
     AbsorbedCase c{.dims = kAttentionDims[0],
                    .sequences = {sequence},
@@ -138,7 +150,6 @@ class MlaSparseTest : public MlaAbsorbedFixture {
                    .seed = 37};
     c.dims.heads = 16;
     const AbsorbedInputs in = make_absorbed_inputs(c, act());
-    const Lists lists = neighbours_lists(sequence);
     HostTensor one_by_one, shared;
     run_copied(c, in, lists, 2048, &one_by_one);
     run_copied(c, in, lists, 2048, &shared, true);
@@ -231,12 +242,23 @@ TEST_P(MlaSparseTest, of_a_copy_in_bf16_gives_the_bits_of_rows_in_fp8) {
 // Four tokens of 16 heads share lists on a GPU; some are left, and last rows fill no tile.
 TEST_P(MlaSparseTest, of_one_sequence_attends_to_the_list_of_each_token) {
   for (const QuerySequence& sequence : {QuerySequence{135, 500}, QuerySequence{132, 132}})
-    expect_shared(sequence);
+    expect_shared(sequence, neighbours_lists(sequence));
 }
 
 // More than share lists at once.
 TEST_P(MlaSparseTest, of_one_sequence_attends_to_the_lists_of_many_tokens) {
-  expect_shared({2183, 2400});
+  const QuerySequence sequence{2183, 2400};
+  expect_shared(sequence, neighbours_lists(sequence));
+}
+
+// A GPU marks rows in shared memory: of 40,960 rows and lists of 2,048 that is just what a kernel has by default, beside
+// what it declares.
+TEST_P(MlaSparseTest, of_one_long_sequence_attends_to_the_list_of_each_token) {
+  if (!backend().device_memory) return;
+  for (const int64_t rows : {40'960, 45'057}) {
+    const QuerySequence sequence{132, rows};
+    expect_shared(sequence, scattered_lists(sequence));
+  }
 }
 
 TEST_P(MlaSparseTest, attends_to_the_rows_of_the_lists_alone) {

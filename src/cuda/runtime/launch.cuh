@@ -17,7 +17,7 @@ namespace fathom::cuda {
 
 struct LaunchShape {
   dim3 grid{1}, block{1};
-  int shared_bytes = 0;  // dynamic; above 48 KB the kernel's limit is raised
+  int shared_bytes = 0;  // dynamic; above 32 KB the kernel's limit is raised
   int cluster = 1;       // blocks of a cluster, along x
   // All blocks run at once, whatever other streams do: of kernels whose blocks wait for each other. They need room.
   bool together = false;
@@ -27,8 +27,9 @@ template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const LaunchShape& shape, ops::Stream& stream,
             Arguments&&... arguments) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
-  constexpr int kDefaultShared = 48 << 10;
-  if (shape.shared_bytes > kDefaultShared)
+  // By default a kernel has 48 KB for both; kernels with this much dynamic memory declare 16 KB at most.
+  constexpr int kDefaultShared = 48 << 10, kMostStatic = 16 << 10;
+  if (shape.shared_bytes > kDefaultShared - kMostStatic)
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                shape.shared_bytes),
           "raise a kernel's shared memory");
