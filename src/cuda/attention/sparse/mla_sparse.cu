@@ -68,7 +68,7 @@ bool may_take_wide(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream) 
 bool shares_lists(const ops::MlaSparseArgs& args) {
   return args.of_sequence && args.out.dim(1) == kSharingHeads &&
          args.q_rope.stride(0) == kSharingHeads * args.q_rope.stride(1) &&
-         args.cache.rows.dim(0) * args.cache.block_tokens() <= absorbed::kMostSharedRows;
+         absorbed::merge_bytes(args) <= absorbed::kMostMergeBytes;
 }
 
 SharedLists carve(const ops::MlaSparseArgs& args, DeviceArena& arena) {
@@ -125,9 +125,8 @@ int64_t mla_sparse_scratch(const ops::MlaSparseArgs& args, const ops::Stream& st
 
 void mla_sparse(const ops::MlaSparseArgs& args, ops::Stream& stream) {
   const ops::MlaAbsorbedArgs absorbed = as_absorbed(args);
-  args.cache.format.latent == DType::kBf16&& may_take_wide(absorbed, stream)
-      ? attend_wide(args, stream)
-      : cuda::mla_absorbed(absorbed, stream);
+  const bool is_wide = args.cache.format.latent == DType::kBf16 && may_take_wide(absorbed, stream);
+  is_wide ? attend_wide(args, stream) : cuda::mla_absorbed(absorbed, stream);
 }
 
 }  // namespace

@@ -123,21 +123,28 @@ __global__ void __launch_bounds__(kMergeThreads) merge_lists_kernel(const MergeP
   if (threadIdx.x == 0) p.shared.counts[blockIdx.x] = count;
 }
 
-}  // namespace
-
-void merge_lists(const ops::MlaSparseArgs& args, const SharedLists& shared, ops::Stream& stream) {
+int64_t num_marks(const ops::MlaSparseArgs& args) {
   constexpr int64_t kUnit = int64_t{kMergeWarps} * kStep;
   const int64_t rows = args.cache.rows.dim(0) * args.cache.block_tokens();
-  const int64_t marks = (rows + kUnit - 1) / kUnit * kUnit;
+  return (rows + kUnit - 1) / kUnit * kUnit;
+}
+
+}  // namespace
+
+int64_t merge_bytes(const ops::MlaSparseArgs& args) {
+  return num_marks(args) + kSharingTokens * args.rows.dim(1);
+}
+
+void merge_lists(const ops::MlaSparseArgs& args, const SharedLists& shared, ops::Stream& stream) {
   launch(merge_lists_kernel,
          {.grid = static_cast<unsigned>(args.counts.dim(0) / kSharingTokens),
           .block = kMergeThreads,
-          .shared_bytes = static_cast<int>(marks + kSharingTokens * args.rows.dim(1))},
+          .shared_bytes = static_cast<int>(merge_bytes(args))},
          stream,
          MergeParams{.rows = args.rows.as<int32_t>(),
                      .counts = args.counts.as<int32_t>(),
                      .topk = static_cast<int>(args.rows.dim(1)),
-                     .marks = static_cast<int>(marks),
+                     .marks = static_cast<int>(num_marks(args)),
                      .shared = shared});
 }
 

@@ -13,8 +13,8 @@ namespace fathom::cuda::absorbed {
 
 inline constexpr int64_t kSharingTokens = 4, kSharingHeads = 16;
 static_assert(kSharingTokens * kSharingHeads == kWideRows);
-// A byte in shared memory for each row of the sequence.
-inline constexpr int64_t kMostSharedRows = 192 << 10;
+// Of shared memory: with lists of 2,048 rows enough for sequences of 196,608.
+inline constexpr int64_t kMostMergeBytes = 200 << 10;
 
 // Of each four tokens: which rows are in one of the lists, in rising order, how many, and who lists each.
 struct SharedLists {
@@ -24,7 +24,9 @@ struct SharedLists {
   int64_t width;   // a multiple of 64
 };
 
-// REQUIRES: args are of one sequence, of at most kMostSharedRows rows, and have a multiple of four tokens.
+// Shared memory of merge_lists(): a byte for each row of the sequence, and for each row of four lists.
+int64_t merge_bytes(const ops::MlaSparseArgs& args);
+// REQUIRES: args are of one sequence, have a multiple of four tokens, and merge_bytes() of at most kMostMergeBytes.
 void merge_lists(const ops::MlaSparseArgs& args, const SharedLists& shared, ops::Stream& stream);
 
 }  // namespace fathom::cuda::absorbed
