@@ -149,9 +149,10 @@ TEST_P(IndexQueryStepTest, a_row_has_the_same_bits_at_every_number_of_tokens) {
        std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {7, 8}, {2, 4}, {1, 6}, {1, 8}}) {
     const Call some = make_call({.tokens = kMost, .heads = 3, .hidden = 7168});
     ops::index_append_query(some.of(begin, end), stream());
-    const auto part = [&](const std::vector<uint8_t>& of_all) {
+    // Not every compiler lets a lambda have names of a structured binding.
+    const auto part = [first = begin, last = end](const std::vector<uint8_t>& of_all) {
       const auto size = static_cast<int64_t>(of_all.size()) / kMost;
-      return std::vector<uint8_t>(of_all.begin() + begin * size, of_all.begin() + end * size);
+      return std::vector<uint8_t>(of_all.begin() + first * size, of_all.begin() + last * size);
     };
     EXPECT_EQ(part(bytes(some.out.view())), part(expected)) << begin << ", " << end;
     EXPECT_EQ(part(bytes(some.weights.view())), part(expected_weights)) << begin << ", " << end;
