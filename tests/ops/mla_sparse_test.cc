@@ -251,8 +251,8 @@ TEST_P(MlaSparseTest, of_one_sequence_attends_to_the_lists_of_many_tokens) {
   expect_shared(sequence, neighbours_lists(sequence));
 }
 
-// A GPU marks rows in shared memory: of 40,960 rows and lists of 2,048 that is just what a kernel has by default, beside
-// what it declares.
+// A GPU marks rows in shared memory: of 40,960 rows and lists of 2,048 that is just what a kernel has by default,
+// beside what it declares.
 TEST_P(MlaSparseTest, of_one_long_sequence_attends_to_the_list_of_each_token) {
   if (!backend().device_memory) return;
   for (const int64_t rows : {40'960, 45'057}) {
