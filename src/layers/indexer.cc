@@ -85,9 +85,11 @@ void Indexer::append_and_choose(const Tensor& x, const CompressedRows& q_a,
                                 const LayerStep& step) const {
   has_to_choose(step) ? append_keys_and_queries(keys_and_queries(x, q_a, step), step)
                       : ops::index_append(keys_of(step), step.stream);
+  const bool settled = has_to_choose(step) && has_one_operator(step) && !shares_choice(step);
   for (const ListedTokens& listed : step.plan.listed)
-    is_shared(listed.tokens, step) ? choose_together(listed, step)
-                                   : choose_range(listed.tokens, listed.num_copied > 0, step);
+    is_shared(listed.tokens, step)
+        ? choose_together(listed, step)
+        : choose_range(listed.tokens, listed.num_copied > 0, settled, step);
 }
 
 void Indexer::append_keys_and_queries(const ops::IndexAppendQueryArgs& args,
@@ -108,7 +110,7 @@ void Indexer::choose_together(const ListedTokens& listed, const LayerStep& step)
   comm::Communicator& tp = *step.rank.tp;
   const RowShares shares = RowShares::evenly(range.size(), tp);
   choose_range({range.begin + shares.begin(), range.begin + shares.end()}, listed.num_copied > 0,
-               step);
+               /*settled=*/false, step);
   for (const Tensor& chosen : {step.buffers.index.rows, step.buffers.index.counts})
     tp.all_gather_rows(chosen.slice(0, range.begin, range.end), shares.starts, step.stream);
 }
@@ -137,11 +139,11 @@ bool Indexer::has_one_operator(const LayerStep& step) const {
   return fused_.index_append_query && step.index_cache.values.dtype() == tensor::DType::kF8E4M3;
 }
 
-void Indexer::choose_range(const TokenRange& range, bool of_sequence, const LayerStep& step) const {
+void Indexer::choose_range(const TokenRange& range, bool of_sequence, bool settled,
+                           const LayerStep& step) const {
   const IndexBuffers& buffers = step.buffers.index;
   const int64_t rows = max_rows(step);
   const bool scores_count = has_to_choose(step);
-  const bool settled = scores_count && has_one_operator(step) && !shares_choice(step);
   const int64_t most = scores_count ? buffers.scores.dim(0) / rows : range.size();
   for (int64_t begin = range.begin; begin < range.end; begin += most) {
     const int64_t end = std::min(begin + most, range.end);
