@@ -112,33 +112,33 @@ class MlaSparseTest : public MlaAbsorbedFixture {
     return lists;
   }
 
-  // Some rows that each token of a sequence sees, which are not those of its neighbours, and its own. The third of each
-  // four lists few, the fourth all of two tiles.
-  static Lists neighbours_lists(const QuerySequence& sequence) {
+  // The rows before its own of which has(query, row), and its own, of each token of a sequence.
+  template <class Has>
+  static Lists lists_where(const QuerySequence& sequence, const Has& has) {
     Lists lists;
     for (int64_t query = 0; query < sequence.queries; ++query) {
       lists.emplace_back();
       const int64_t own = sequence.kv_len - sequence.queries + query;
-      for (int64_t row = 0; row <= own; ++row) {
-        const int64_t step = query % 4 == 2 ? 97 : 7;
-        if ((row * 3 + query) % step < 2 || (query % 4 == 3 && row >= 64 && row < 192) ||
-            row == own)
-          lists.back().push_back(row);
-      }
+      for (int64_t row = 0; row < own; ++row)
+        if (has(query, row)) lists.back().push_back(row);
+      lists.back().push_back(own);
     }
     return lists;
   }
 
-  // Rows far from each other, which no two neighbours share, and each token's own.
+  // Some rows, which are not those of a token's neighbours. The third of each four lists few, the fourth all of two
+  // tiles.
+  static Lists neighbours_lists(const QuerySequence& sequence) {
+    return lists_where(sequence, [](int64_t query, int64_t row) {
+      const int64_t step = query % 4 == 2 ? 97 : 7;
+      return (row * 3 + query) % step < 2 || (query % 4 == 3 && row >= 64 && row < 192);
+    });
+  }
+
+  // Rows far from each other, which no two neighbours share.
   static Lists scattered_lists(const QuerySequence& sequence) {
-    Lists lists;
-    for (int64_t query = 0; query < sequence.queries; ++query) {
-      lists.emplace_back();
-      const int64_t own = sequence.kv_len - sequence.queries + query;
-      for (int64_t row = query; row < own; row += 997) lists.back().push_back(row);
-      lists.back().push_back(own);
-    }
-    return lists;
+    return lists_where(sequence,
+                       [](int64_t query, int64_t row) { return row % 997 == query % 997; });
   }
 
   // The same as one by one, of a copy.
