@@ -89,20 +89,25 @@ TEST_P(KernelChoiceTest, linear_matches_float64_beside_every_limit_of_tokens) {
   }
 }
 
-// FP8 matrices that few rows find on the chip: clusters of 2 and 8 blocks, whose parts have 4 steps and 2 or 3, tails
-// of outputs, and two matrices in a call. A row has the same bits in any company of up to 8.
+// Matrices that few rows find on the chip, in FP8 and bf16: clusters of 2, 4 and 8 blocks, whose parts have 4 steps and
+// 2 or 3, tails of outputs, and two matrices in a call. A row has the same bits in any company of up to 8.
 TEST_P(KernelChoiceTest, few_rows_of_many_channels_match_float64_with_the_same_bits) {
-  if (!backend().supports("linear", DType::kF8E4M3)) GTEST_SKIP() << "no FP8";
-  for (const int64_t in : {2048, 4352}) {
+  for (const auto& [dtype, in] : {std::pair<DType, int64_t>{DType::kF8E4M3, 2048},
+                                  {DType::kF8E4M3, 4352},
+                                  {DType::kBf16, 2048},
+                                  {DType::kBf16, 2240},
+                                  {DType::kBf16, 4096}}) {
+    if (!backend().supports("linear", dtype)) continue;
     ref::Random random(static_cast<uint64_t>(in));
     const int64_t out = 200, other_out = 72;
     const HostTensor all = random.normal(act(), {8, in});
-    const ref::HostWeight weight = ref::random_weight(random, DType::kF8E4M3, {out, in});
-    const ref::HostWeight other = ref::random_weight(random, DType::kF8E4M3, {other_out, in});
+    const ref::HostWeight weight = ref::random_weight(random, dtype, {out, in});
+    const ref::HostWeight other = ref::random_weight(random, dtype, {other_out, in});
     const DeviceWeight device_weight = put(weight), device_other = put(other);
     std::vector<double> first_row;
     for (const int64_t tokens : {8, 3, 1}) {
-      SCOPED_TRACE(testing::Message() << in << " channels, " << tokens << " tokens");
+      SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << ", " << in << " channels, "
+                                      << tokens << " tokens");
       const HostTensor x = all.rows(0, tokens);
       const DeviceTensor device_x = upload(x), result = empty(act(), {tokens, out});
       const DeviceTensor one = empty(act(), {tokens, out}), two = empty(act(), {tokens, other_out});

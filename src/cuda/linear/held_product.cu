@@ -18,10 +18,11 @@
 // there are only the rows, which are short, and products straight from shared memory.
 //
 // Grid: clusters of 2, 4 or 8 blocks that share 64 outputs and divide the channels, as many as find room at once.
-// Shared memory: up to 8 steps of 128 channels, 8 KB each, by TMA, and 1 KB of the rows for each, of which those behind
-// the last token are not written and their sums not stored; sums. 73 KB with few tokens: three blocks find room.
+// Shared memory: up to 8 steps of 128 bytes of a row (128 channels of FP8, 64 of bf16), 8 KB each, by TMA, and 1 KB of
+// the rows for each, of which those behind the last token are not written and their sums not stored; sums. 73 KB with
+// few tokens: three blocks find room.
 //
-// Order of sums: 128 channels are scaled and added in float32, channels rising, in two parts for each block of the
+// Order of sums: steps are scaled (FP8) and added in float32, channels rising, in two parts for each block of the
 // cluster; the parts in rising order. Each block stores some of the outputs, which the others send it their parts of.
 
 namespace fathom::cuda {
@@ -31,7 +32,7 @@ constexpr int kRows = kHeldRows, kStepBytes = kHeldStepBytes, kColumns = kHeldCo
 constexpr int kRowsBytes = kHeldRowsBytes, kMostSteps = 8;
 constexpr int kWarpgroups = 2, kMultiplying = kWarpgroups * 128, kThreads = kMultiplying + 32;
 constexpr int kPartSteps = kMostSteps / kWarpgroups;
-constexpr int kPieces = kScaleBlock / 16;      // of a row's step
+constexpr int kPieces = kLineBytes / 16;       // of a row's step
 static_assert(kColumns == kMultiplying / 32);  // a warp for each token's row
 // Steps that are under way at once: more delay what the kernels before still read.
 constexpr int kWindow = 4;
@@ -39,8 +40,8 @@ constexpr int kWindow = 4;
 struct HeldParams {
   CUtensorMap a, b;
   ProductParams product;
-  int steps, cluster_bits;  // steps: of 128 channels
-  bool aligned;             // rows of x, to 16 bytes
+  int steps, cluster_bits;
+  bool aligned;  // rows of x, to 16 bytes
 };
 
 struct HeldBarriers {
@@ -61,8 +62,11 @@ struct HeldLayout {
 };
 
 // What runs behind the wait runs once, so it waits for its instructions: as few as can, all addresses found before.
-template <bool kOneToken>
+template <class W, bool kOneToken>
 struct Held {
+  static constexpr bool kScaled = kLineScales<W>;
+  static constexpr int kChannels = kLineWidth<W>;  // of a step
+
   const HeldParams& h;
   const ProductParams& p;
   const ProductPart& part;
@@ -108,7 +112,7 @@ struct Held {
       if (i >= kWindow) barrier_wait(full(i - kWindow), 0);
       barrier_expect(full(i), kStepBytes);
       load_tile_once(&part == &p.a ? &h.a : &h.b, shared_address(shared + i * kStepBytes), full(i),
-                     (begin + i) * kScaleBlock, tile * kRows);
+                     (begin + i) * kChannels, tile * kRows);
     }
   }
 
@@ -122,14 +126,14 @@ struct Held {
   };
   __device__ __forceinline__ Row row_of_warp() const {
     const bool exists = warp < tokens;
-    return {.from = p.x + warp * p.x_stride_bytes + begin * kScaleBlock + lane * 16,
-            .scale_from = p.x_scale + warp * p.blocks + begin + lane,
-            .to = shared + at.x + lane / kPieces * kRowsBytes + warp * kScaleBlock +
+    return {.from = p.x + warp * p.x_stride_bytes + begin * kLineBytes + lane * 16,
+            .scale_from = kScaled ? p.x_scale + warp * p.blocks + begin + lane : nullptr,
+            .to = shared + at.x + lane / kPieces * kRowsBytes + warp * kLineBytes +
                   (lane % kPieces ^ warp) * 16,
             .scale_to = floats(at.x_scales) + lane * kColumns + warp,
             .first = exists && lane < steps * kPieces,
             .second = exists && lane + 32 < steps * kPieces,
-            .scale = exists && lane < steps};
+            .scale = kScaled && exists && lane < steps};
   }
   __device__ __forceinline__ uint4 load_piece(const char* from) const {
     if (h.aligned) [[likely]]
@@ -197,10 +201,12 @@ struct Held {
     if (threadIdx.x >= kMultiplying) return feed();
     const int first = warp / 4 * steps / kWarpgroups, end = (warp / 4 + 1) * steps / kWarpgroups;
     float w_scale[kPartSteps];
+    if constexpr (kScaled) {
 #pragma unroll
-    for (int k = 0; k < kPartSteps; ++k)
-      w_scale[k] = __ldg(part.w_scale + tile * kRows / kScaleBlock * p.blocks + begin +
-                         min(first + k, steps - 1));
+      for (int k = 0; k < kPartSteps; ++k)
+        w_scale[k] = __ldg(part.w_scale + tile * kRows / kScaleBlock * p.blocks + begin +
+                           min(first + k, steps - 1));
+    }
     const Row row = row_of_warp();
     const int first_row = warp % 4 * 16 + lane / 4;
     cluster_wait();  // all barriers are there
@@ -209,11 +215,15 @@ struct Held {
     load_row(row);
     named_barrier_sync(1, kMultiplying);
     float part_sum[4] = {};
-    multiply_held({.weights = shared_address(shared),
-                   .rows = shared_address(shared + at.x),
-                   .full = full(0),
-                   .row_scales = floats(at.x_scales)},
-                  first, end, w_scale, part_sum);
+    const HeldSteps held{.weights = shared_address(shared),
+                         .rows = shared_address(shared + at.x),
+                         .full = full(0),
+                         .row_scales = floats(at.x_scales)};
+    if constexpr (kScaled) {
+      multiply_held(held, first, end, w_scale, part_sum);
+    } else {
+      multiply_held<kPartSteps>(held, first, end, part_sum);
+    }
     send(low, part_sum[0], part_sum[1]);
     send(high, part_sum[2], part_sum[3]);
     barrier_wait(shared_address(&barriers.sums), 0);
@@ -221,17 +231,21 @@ struct Held {
   }
 };
 
-template <bool kOneToken>
+template <class W, bool kOneToken>
 __global__ void __launch_bounds__(kThreads, 3)
     held_product_kernel(const __grid_constant__ HeldParams p) {
   extern __shared__ __align__(1024) uint8_t shared[];
   let_next_start();
-  Held<kOneToken>(p, shared).run();
+  Held<W, kOneToken>(p, shared).run();
 }
 
-Matrix matrix_of(const ProductParams& p, const ProductPart& part) {
+int step_channels(Stored weight) {
+  return weight == Stored::kF8 ? kLineWidth<F8E4M3> : kLineWidth<Bf16>;
+}
+
+Matrix matrix_of(Stored weight, const ProductParams& p, const ProductPart& part) {
   return {.data = part.weight,
-          .dtype = tensor::DType::kF8E4M3,
+          .dtype = dtype_of(weight),
           .rows = part.rows,
           .columns = p.in,
           .stride = p.in};
@@ -247,27 +261,28 @@ int cluster_bits_of(int steps) {
 }  // namespace
 
 bool is_held(Stored weight, const ProductParams& p, const ProductPart& part) {
+  if (weight != Stored::kF8 && weight != Stored::kBf16) return false;
   // Shorter rows gain nothing, and those of q_b have the order of sums that decode/ repeats.
   constexpr int kFewestChannels = 2048;
   const int64_t most_blocks = part_of_device(264, num_multiprocessors());
-  const int steps = p.in / kScaleBlock, cluster = 1 << cluster_bits_of(steps);
-  return weight == Stored::kF8 && p.heads == 1 && p.in >= kFewestChannels &&
-         p.in % kScaleBlock == 0 && steps <= cluster * kMostSteps &&
-         part.choice.kernel == tuned::MatrixKernel::kDefault &&
+  const int channels = step_channels(weight), steps = p.in / channels;
+  const int cluster = 1 << cluster_bits_of(steps);
+  return p.heads == 1 && p.in >= kFewestChannels && p.in % channels == 0 &&
+         steps <= cluster * kMostSteps && part.choice.kernel == tuned::MatrixKernel::kDefault &&
          int64_t{num_tiles(part.rows, kRows)} * cluster <= most_blocks &&
-         can_map(matrix_of(p, part));
+         can_map(matrix_of(weight, p, part));
 }
 
-void run_held_product(const ProductParams& params, ops::Stream& stream) {
-  const int steps = params.in / kScaleBlock, bits = cluster_bits_of(steps);
-  HeldParams held{.a = tensor_map(matrix_of(params, params.a), kRows),
+void run_held_product(Stored weight, const ProductParams& params, ops::Stream& stream) {
+  const int steps = params.in / step_channels(weight), bits = cluster_bits_of(steps);
+  HeldParams held{.a = tensor_map(matrix_of(weight, params, params.a), kRows),
                   .b = {},
                   .product = params,
                   .steps = steps,
                   .cluster_bits = bits,
                   .aligned = reinterpret_cast<uintptr_t>(params.x) % 16 == 0 &&
                              params.x_stride_bytes % 16 == 0};
-  if (params.b.rows > 0) held.b = tensor_map(matrix_of(params, params.b), kRows);
+  if (params.b.rows > 0) held.b = tensor_map(matrix_of(weight, params, params.b), kRows);
   ProductParams& p = held.product;
   p.cluster = 1 << bits;
   p.blocks = steps;
@@ -278,8 +293,11 @@ void run_held_product(const ProductParams& params, ops::Stream& stream) {
       .block = kThreads,
       .shared_bytes = HeldLayout((steps + p.cluster - 1) >> bits, p.tokens).bytes,
       .cluster = p.cluster};
-  p.tokens == 1 ? launch(held_product_kernel<true>, shape, stream, held)
-                : launch(held_product_kernel<false>, shape, stream, held);
+  const bool of_f8 = weight == Stored::kF8, one = p.tokens == 1;
+  const auto kernel =
+      of_f8 ? (one ? held_product_kernel<F8E4M3, true> : held_product_kernel<F8E4M3, false>)
+            : (one ? held_product_kernel<Bf16, true> : held_product_kernel<Bf16, false>);
+  launch(kernel, shape, stream, held);
 }
 
 }  // namespace fathom::cuda

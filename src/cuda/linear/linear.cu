@@ -204,7 +204,7 @@ bool run_held(Stored weight, const ProductParams& params, ops::Stream& stream) {
     }
     return true;
   }
-  run_held_product(params, stream);
+  run_held_product(weight, params, stream);
   return true;
 }
 

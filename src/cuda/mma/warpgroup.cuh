@@ -133,6 +133,10 @@ __device__ __forceinline__ void mma(float (&d)[8], uint64_t a, uint64_t b, bool 
                                     tensor::Bf16) {
   FATHOM_WGMMA("m64n16k16.f32.bf16.bf16", 8, "%8", "%9", "%10", ", 0, 0");
 }
+__device__ __forceinline__ void mma(float (&d)[4], uint64_t a, uint64_t b, bool add,
+                                    tensor::Bf16) {
+  FATHOM_WGMMA("m64n8k16.f32.bf16.bf16", 4, "%4", "%5", "%6", ", 0, 0");
+}
 __device__ __forceinline__ void mma(float (&d)[32], uint64_t a, uint64_t b, bool add,
                                     tensor::F8E4M3) {
   FATHOM_WGMMA("m64n64k32.f32.e4m3.e4m3", 32, "%32", "%33", "%34", "");
