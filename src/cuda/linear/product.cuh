@@ -268,7 +268,7 @@ __global__ void __launch_bounds__(kProductThreads, kAligned&& MT* NT == 1 ? 3 : 
     product_kernel(const __grid_constant__ ProductParams p) {
   extern __shared__ __align__(128) char shared[];
   let_next_start();
-  if (p.cluster > 1) cluster_arrive();
+  if (p.cluster > 1) cluster_arrive_relaxed();
   Product<W, MT, NT, kAligned> product(p, shared);
   const bool works = product.first_unit < product.part.units;
   if (works) {

@@ -58,7 +58,8 @@ class Cluster {
       : shared_(shared),
         rank_(cluster_rank()),
         num_slots_(static_cast<int>(cluster_size()) * kSampleWarps) {
-    arrive();
+    __syncwarp();
+    cluster_arrive_relaxed();  // this block has begun
   }
   __device__ __forceinline__ void begin() { cluster_wait(); }
   __device__ __forceinline__ void barrier() {

@@ -31,12 +31,10 @@ __device__ __forceinline__ Choice choose(const SampleParams& p, const SampleRow&
                                          Cluster& cluster, DrawValues& values, uint64_t best,
                                          uint64_t bad) {
   if (bad == kBadRaw) return {.token = -1, .failed = kNonFinite};
-  const int forced = p.forced[row.row()];
-  if (forced >= 0) return {.token = forced, .failed = 0};
+  if (row.forced() >= 0) return {.token = row.forced(), .failed = 0};
   if (bad == kBadAdjusted) return {.token = -1, .failed = kNonFinite};
   if (best == 0) return {.token = -1, .failed = kNothingLeft};
-  if (row.slot() < 0 || p.temperature[row.slot()] == 0 || p.top_k[row.slot()] == 1)
-    return {.token = rank_id(best), .failed = 0};
+  if (row.is_greedy()) return {.token = rank_id(best), .failed = 0};
   return {.token = Draw(p, row, cluster, values, rank_logit(best)).run(), .failed = 0};
 }
 
@@ -52,6 +50,7 @@ __global__ void __launch_bounds__(kSampleThreads, kBlocks)
   wait_for_previous();
   row.load_slot();
   row.load();
+  row.load_asked();
   const bool bad_raw = __any_sync(kAllLanes, row.has_non_finite());
   const PartOfSum part = exponentials(row);
   row.adjust();
@@ -62,8 +61,7 @@ __global__ void __launch_bounds__(kSampleThreads, kBlocks)
   const float log_total = log_total_of(cluster);
   const Choice choice = choose(p, row, cluster, *reinterpret_cast<DrawValues*>(dynamic),
                                cluster.max(1), cluster.max(2));
-  const int wanted = row.slot() < 0 ? 0 : min(p.num_top[row.slot()], p.max_top);
-  write_top(p, row, cluster, log_total, choice.failed == 0 ? wanted : 0);
+  write_top(p, row, cluster, log_total, choice.failed == 0 ? row.num_top() : 0);
   if (cluster.rank() != 0 || threadIdx.x != 0) return;
   p.tokens[row.row()] = choice.token;
   p.failed[row.row()] = choice.failed;

@@ -5,6 +5,7 @@
 //   SampleRow row(params, cluster.rank(), cluster.size());
 //   row.load_slot();                     // where params has slots
 //   row.load();                          // raw logits; -inf past the end
+//   row.load_asked();                    // what the slot asks for
 //   bool bad = row.has_non_finite();
 //   row.adjust();                        // penalties, bias, bans, mask
 //   if (row.values[i][c] > level) ... row.id(i) + c ...
@@ -86,7 +87,29 @@ class SampleRow {
     return begin_ + (group * kSampleThreads + static_cast<int>(threadIdx.x)) * 4;
   }
 
-  __device__ __forceinline__ void load_slot() { slot_ = p_.slot[row_]; }
+  // What is asked of the row, once load_asked() has run; before, of a padding row and of one without slots nothing is.
+  __device__ __forceinline__ int forced() const { return forced_; }
+  __device__ __forceinline__ int num_top() const { return num_top_; }
+  __device__ __forceinline__ bool is_greedy() const { return is_greedy_; }
+
+  // All loads of the three are under way at once, those of the row's slot behind one trip to memory.
+  __device__ __forceinline__ void load_slot() {
+    slot_ = p_.slot[row_];
+    forced_ = p_.forced[row_];
+    position_ = p_.position[row_];
+  }
+  __device__ __forceinline__ void load_asked() {
+    if (slot_ < 0) return;
+    const float temperature = p_.temperature[slot_];
+    const int top_k = p_.top_k[slot_], num_top = p_.num_top[slot_];
+    const int bias_start = p_.bias_start[slot_], ban_start = p_.ban_start[slot_];
+    const int ban_end = p_.ban_end[slot_], ban_until = p_.ban_until[slot_];
+    penalty_row_ = p_.penalty_row[slot_];
+    is_greedy_ = temperature == 0 || top_k == 1;
+    num_top_ = min(num_top, p_.max_top);
+    bias_begin_ = bias_start;
+    bias_end_ = position_ < ban_until ? ban_end : ban_start;
+  }
   __device__ __forceinline__ void load() {
     const float* const logits = p_.logits + row_ * p_.logits_stride;
 #pragma unroll
@@ -122,11 +145,9 @@ class SampleRow {
   }
 
   __device__ __forceinline__ void adjust() {
-    if (slot_ >= 0 && p_.forced[row_] < 0) {
-      if (p_.penalty_row[slot_] >= 0 && p_.counts != nullptr) add_penalties();
-      const bool has_bans = p_.position[row_] < p_.ban_until[slot_];
-      const int end = has_bans ? p_.ban_end[slot_] : p_.ban_start[slot_];
-      for (int first = p_.bias_start[slot_]; first < end; first += 32) add_biases(first, end);
+    if (slot_ >= 0 && forced_ < 0) {
+      if (penalty_row_ >= 0 && p_.counts != nullptr) add_penalties();
+      for (int first = bias_begin_; first < bias_end_; first += 32) add_biases(first, bias_end_);
     }
     if (p_.mask == nullptr) return;
 #pragma unroll
@@ -192,7 +213,7 @@ class SampleRow {
 
   __device__ __forceinline__ void add_penalties() {
     constexpr int32_t kCountBits = 0x7fffffff;
-    const int32_t* const counts = p_.counts + int64_t{p_.penalty_row[slot_]} * p_.vocab_size;
+    const int32_t* const counts = p_.counts + int64_t{penalty_row_} * p_.vocab_size;
     const float repetition = p_.repetition[slot_], frequency = p_.frequency[slot_];
     const float presence = p_.presence[slot_];
 #pragma unroll
@@ -246,7 +267,9 @@ class SampleRow {
 
   const SampleParams& p_;
   const int row_, begin_, end_;
-  int slot_ = -1;
+  int slot_ = -1, forced_ = -1, position_ = 0;
+  int penalty_row_ = -1, bias_begin_ = 0, bias_end_ = 0, num_top_ = 0;
+  bool is_greedy_ = true;
   uint32_t allowed_ = 0;  // a bit for each of the thread's ids, 0 past the end
 };
 
