@@ -298,17 +298,17 @@ struct GateUp {
         const int row = i % 4 / 2 * kHalf + m * 32;  // behind the thread's column
         if (token >= tokens()) continue;
         const uint32_t place = to + (token * kSumRows + row) * 4;
-        if constexpr (kOneToken) {
+        if (split() > 1) {
           send_word(place, barrier, 0, __float_as_uint(sums[m][i]));
         } else {
-          store_remote(place, 0, sums[m][i]);
+          floats(at.sums)[(number * tokens() + token) * kSumRows + row + column] = sums[m][i];
         }
       }
   }
-  // Sums of all blocks are in the first one; of one token the others need not wait for that.
+  // Sums of all blocks are in the first one; the others need not wait for that. A block that is alone has stored them.
   __device__ __forceinline__ void wait_for_sums() const {
-    if constexpr (!kOneToken) {
-      cluster_sync_parted();
+    if (split() == 1) {
+      named_barrier_sync(1, kMultiplying);
     } else if (rank == 0) {
       barrier_wait(shared_address(&barriers.sums), 0);
     }
@@ -362,8 +362,8 @@ struct GateUp {
     if (threadIdx.x == 0) {
       prefetch_map(&p.x), prefetch_map(&p.gate_up);
       init_few_barriers(barriers, p.stages);
-      if (kOneToken && rank == 0)
-        barrier_expect(shared_address(&barriers.sums), kParts * kSumRows * 4);
+      if (split() > 1 && rank == 0)
+        barrier_expect(shared_address(&barriers.sums), num_sums(split()) * tokens() * kSumRows * 4);
     }
     __syncthreads();
     cluster_arrive_relaxed();
@@ -391,7 +391,6 @@ struct GateUp {
         barrier_wait(ring.empty(), ring.parity ^ 1);
         load_stage(ring, found.expert, n);
       }
-      if constexpr (!kOneToken) cluster_sync_parted();
       return;
     }
     load_scales();
