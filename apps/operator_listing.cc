@@ -145,9 +145,9 @@ std::vector<ops::OperatorCall> record_draft(const model::Model& model, size_t& l
   const tensor::Tensor drafted =
       model.mtp_forward(hidden, batch.token_ids, batch, kv, workspace, *stream);
   layer_end = calls.size();
-  model.logits(drafted,
-               nowhere.allocate(DType::kF32, {batch.num_tokens(), model.config().vocab_size}),
-               *stream);
+  model.draft_logits(drafted,
+                     nowhere.allocate(DType::kF32, {batch.num_tokens(), model.config().vocab_size}),
+                     *stream);
   return calls;
 }
 

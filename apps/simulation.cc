@@ -22,6 +22,9 @@ runner::SimDrafterConfig simulated_drafter(const SpeculationFlags& flags) {
     throw StartupError(
         "--speculative-draft-model-path needs --engine model, a simulation reads no weights");
   }
+  if (!flags.draft_model_quantization.empty())
+    throw StartupError(
+        "--speculative-draft-model-quantization needs --engine model, a simulation has no weights");
   if (!flags.simulate_accept_length) return drafter;
   if (drafter.shape.top_k > 1) {
     throw StartupError(

@@ -278,6 +278,7 @@ model::ModelOptions model_options(const EngineFlags& flags, const ops::Backend& 
           .kv_cache_dtype = kv_cache_dtype(flags.model.kv_cache_dtype, backend),
           // When nothing drafts, the draft layer would only take memory.
           .load_mtp = flags.speculation.enabled(),
+          .fp8_drafts = !flags.speculation.draft_model_quantization.empty(),
           .attention_form = flags.model.deterministic ? model::AttentionForm::kAbsorbed
                                                       : model::AttentionForm::kAuto,
           .expand_chunk_tokens = backend.defaults.expand_chunk_tokens};

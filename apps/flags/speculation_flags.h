@@ -22,8 +22,9 @@ struct SpeculationFlags {
   std::string algorithm;  // NEXTN, EAGLE (the same); empty = no speculation
   // None = the default: one step, a chain, and as many draft tokens as that makes.
   std::optional<int> num_steps{}, eagle_topk{}, num_draft_tokens{};
-  std::string draft_model_path;  // empty = the MTP layer of the model's own checkpoint
-  std::optional<bool> adaptive;  // none = on
+  std::string draft_model_path;          // empty = the MTP layer of the model's own checkpoint
+  std::string draft_model_quantization;  // fp8; empty = its matrices as they are
+  std::optional<bool> adaptive;          // none = on
   std::optional<double> simulate_accept_length;
 
   bool enabled() const { return !algorithm.empty(); }

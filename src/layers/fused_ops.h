@@ -20,6 +20,7 @@ struct WeightTypes {
   bool fp8 = false;                             // matrices that the checkpoint quantises stay FP8
   bool int4_experts = false;                    // of these, routed experts are INT4 (i4x2)
   bool fp8_absorbed = false;                    // W_UK and W_UV of MLA are quantised to FP8
+  bool fp8_drafts = false;                      // a draft layer's own product and head, as copies
   ops::ScaleForm int8 = ops::ScaleForm::kNone;  // other than none: they stay INT8, with such scales
   int awq_group_size = 0;  // other than 0: they stay u4x2, with zero points of so many channels
   // INT8 and AWQ: of modules that are not quantised, with all in them. Null = none; outlives the layers' making.

@@ -1,5 +1,6 @@
 #include "layers/mtp_layer.h"
 
+#include "layers/fp8_copy.h"
 #include "ops/gather_rows.h"
 #include "ops/linear.h"
 
@@ -17,7 +18,14 @@ MtpLayer::MtpLayer(int layer_idx, const config::ModelConfig& config, WeightBuild
       eh_proj_{.data = builder.plain_matrix(layer_prefix(layer_idx) + "eh_proj.weight",
                                             config.hidden_size, int64_t{2} * config.hidden_size),
                .scale = {}},
-      block_(layer_idx, config, builder) {}
+      block_(layer_idx, config, builder) {
+  if (builder.types().fp8_drafts) fp8_eh_proj_ = allocate_fp8_copy(eh_proj_.data, builder);
+}
+
+void MtpLayer::finish_loading(ops::Stream& stream) {
+  block_.finish_loading(stream);
+  if (!fp8_eh_proj_.data.is_null()) fill_fp8_copy(eh_proj_.data, fp8_eh_proj_, stream);
+}
 
 void MtpLayer::join(const Tensor& hidden, const Tensor& embedding, const LayerStep& step) const {
   if (step.batch.num_tokens() == 0) return;
@@ -25,7 +33,7 @@ void MtpLayer::join(const Tensor& hidden, const Tensor& embedding, const LayerSt
   const int64_t hidden_size = hidden.dim(1);
   enorm_.forward(embedding, input.slice(1, 0, hidden_size), step.stream);
   hnorm_.forward(hidden, input.slice(1, hidden_size, 2 * hidden_size), step.stream);
-  ops::linear({.x = input, .weight = eh_proj_, .out = step.buffers.residual}, step.stream);
+  ops::linear({.x = input, .weight = joining(), .out = step.buffers.residual}, step.stream);
 }
 
 void MtpLayer::append_rows(const Tensor& hidden, const Tensor& embedding,

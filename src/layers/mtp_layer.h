@@ -28,7 +28,7 @@ class MtpLayer {
   // Only the rows of the cache that forward() writes, for steps after which nobody drafts.
   void append_rows(const tensor::Tensor& hidden, const tensor::Tensor& embedding,
                    const LayerStep& step) const;
-  void finish_loading(ops::Stream& stream) { block_.finish_loading(stream); }
+  void finish_loading(ops::Stream& stream);
 
  private:
   // Into the residual stream, whose beginning they are.
@@ -36,7 +36,13 @@ class MtpLayer {
             const LayerStep& step) const;
 
   RmsNorm enorm_, hnorm_, norm_;
+  const ops::Weight& joining() const {
+    return fp8_eh_proj_.data.is_null() ? eh_proj_ : fp8_eh_proj_;
+  }
+
   ops::Weight eh_proj_;  // [hidden_size, 2 * hidden_size], never FP8
+  ops::Weight
+      fp8_eh_proj_;  // its copy, which is multiplied with instead where drafts are to be FP8
   DecoderLayer block_;
 };
 

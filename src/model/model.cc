@@ -31,6 +31,7 @@ layers::WeightTypes weight_types(const config::ModelConfig& config, const ModelO
   layers::WeightTypes types = layers::quantised_types(config, options.dequantize);
   types.plain = plain_type(config, options);
   types.fp8_absorbed = absorbed_type(config, options) == DType::kF8E4M3;
+  types.fp8_drafts = options.fp8_drafts;
   return types;
 }
 
@@ -43,6 +44,18 @@ void check_absorbed_type(const config::ModelConfig& config, const ModelOptions& 
                        std::string(tensor::dtype_name(plain)));
   if (absorbed == DType::kF8E4M3 && options.dequantize)
     throw StartupError(what + " contradict a model whose FP8 weights are dequantised");
+}
+
+void check_fp8_drafts(const config::ModelConfig& config, const ModelOptions& options) {
+  if (!options.fp8_drafts) return;
+  const std::string what = "FP8 copies of matrices for drafts ";
+  if (!options.load_mtp || config.num_nextn_predict_layers == 0)
+    throw StartupError(what + "need an MTP layer");
+  if (plain_type(config, options) != DType::kBf16)
+    throw StartupError(what + "need bf16 weights, not " +
+                       std::string(tensor::dtype_name(plain_type(config, options))));
+  if (options.dequantize)
+    throw StartupError(what + "contradict a model whose FP8 weights are dequantised");
 }
 
 // What the layers can be divided into.
@@ -95,6 +108,7 @@ Model::~Model() = default;
 std::unique_ptr<Model> Model::create(const config::ModelConfig& config, const ModelOptions& options,
                                      const ops::Backend& backend, const comm::RankContext& rank) {
   check_absorbed_type(config, options);
+  check_fp8_drafts(config, options);
   check_index_keys(config, options);
   check_rank(rank);
   std::unique_ptr<Model> model(new Model(config, options, backend, rank));
@@ -125,6 +139,7 @@ void Model::check_operators() const {
   for (const ops::Requirement& need : layers::attention_requirements(
            config_, options_.kv_cache_dtype, absorbed_dtype(), backend_.act))
     needs.push_back(need);
+  if (options_.fp8_drafts) needs.push_back({"linear", DType::kF8E4M3});
   if (rank_.sum_parts > 1) needs.push_back({"add_rows", backend_.act});
   if (config_.n_routed_experts > 0) {
     needs.push_back({"moe_gate", types.plain});
@@ -317,11 +332,17 @@ Tensor Model::forward(const ForwardBatch& batch, const KvStorage& kv, Workspace&
 }
 
 void Model::logits(const Tensor& rows, const Tensor& out, ops::Stream& stream) const {
-  const int64_t columns = network_->lm_head.dim(0), first = rank_.tp->rank() * columns;
-  ops::linear({.x = rows,
-               .weight = {.data = network_->lm_head, .scale = {}},
-               .out = out.slice(1, first, first + columns)},
-              stream);
+  multiply_head({.data = network_->lm_head, .scale = {}}, rows, out, stream);
+}
+
+void Model::draft_logits(const Tensor& rows, const Tensor& out, ops::Stream& stream) const {
+  multiply_head(network_->draft_head, rows, out, stream);
+}
+
+void Model::multiply_head(const ops::Weight& head, const Tensor& rows, const Tensor& out,
+                          ops::Stream& stream) const {
+  const int64_t columns = head.data.dim(0), first = rank_.tp->rank() * columns;
+  ops::linear({.x = rows, .weight = head, .out = out.slice(1, first, first + columns)}, stream);
   rank_.tp->all_gather(out, 1, stream);
 }
 

@@ -59,6 +59,9 @@ struct ModelOptions {
   // Type of the cache's latent values: f32, bf16 or f8_e4m3 (ops/kv_format.h).
   tensor::DType kv_cache_dtype = tensor::DType::kF32;
   bool load_mtp = true;  // when the checkpoint has the layer
+  // The MTP layer multiplies with copies of its eh_proj and of the head in FP8, made when loading finishes. They need
+  // bf16 matrices and no `dequantize`; no token that is verified depends on them.
+  bool fp8_drafts = false;
   AttentionForm attention_form = AttentionForm::kAuto;
   // Expanded attention expands the cache in chunks that start at multiples of this.
   int expand_chunk_tokens = 1024;
@@ -124,13 +127,16 @@ class Model {
   tensor::Tensor forward(const ForwardBatch& batch, const KvStorage& kv, Workspace& workspace,
                          ops::Stream& stream, LayerTap* tap = nullptr) const;
 
-  // rows  act[rows, hidden_size]  of forward() or mtp_forward();  out  f32[rows, vocab_size]
+  // rows  act[rows, hidden_size]  of forward();  out  f32[rows, vocab_size]
   void logits(const tensor::Tensor& rows, const tensor::Tensor& out, ops::Stream& stream) const;
+  // The same of mtp_forward()'s rows, with the copy of the head where drafts are to be FP8.
+  void draft_logits(const tensor::Tensor& rows, const tensor::Tensor& out,
+                    ops::Stream& stream) const;
 
   // The draft layer on the same tokens: hidden is forward()'s result (or a previous
   // mtp_forward()'s, for a further draft step), next_token_ids i32[tokens] holds the token after
   // each. Writes the MTP layer's cache rows. Returns normed rows, act[tokens, hidden_size], in the
-  // workspace, valid until the next mtp_forward(); their logits() draft the token after next. Of a
+  // workspace, valid until the next mtp_forward(); their draft_logits() draft the token after next. Of a
   // batch that keeps some of its tokens they are the rows of those, in their place.
   // REQUIRES: has_mtp().
   tensor::Tensor mtp_forward(const tensor::Tensor& hidden, const tensor::Tensor& next_token_ids,
@@ -151,6 +157,8 @@ class Model {
         const comm::RankContext& rank);
   tensor::Tensor mtp_forward_kept(const tensor::Tensor& hidden, const layers::LayerStep& step,
                                   const Workspace& workspace) const;
+  void multiply_head(const ops::Weight& head, const tensor::Tensor& rows, const tensor::Tensor& out,
+                     ops::Stream& stream) const;
   // The rank's rows of the table, summed over ranks.
   void embed(const tensor::Tensor& ids, const tensor::Tensor& out, ops::Stream& stream) const;
   void check_operators() const;

@@ -1,5 +1,7 @@
 #include "model/network.h"
 
+#include "layers/fp8_copy.h"
+
 namespace fathom::model {
 
 Network::Network(const config::ModelConfig& config, bool with_mtp, layers::WeightBuilder& builder)
@@ -16,6 +18,8 @@ Network::Network(const config::ModelConfig& config, bool with_mtp, layers::Weigh
                 : builder.plain_matrix("lm_head.weight", config.vocab_size, config.hidden_size,
                                        builder.tp_rows());
   if (with_mtp) mtp.emplace(config.num_hidden_layers, config, builder);
+  draft_head = with_mtp && builder.types().fp8_drafts ? layers::allocate_fp8_copy(lm_head, builder)
+                                                      : ops::Weight{.data = lm_head, .scale = {}};
 }
 
 void Network::finish_loading(ops::Stream& stream) {
@@ -24,6 +28,7 @@ void Network::finish_loading(ops::Stream& stream) {
   stream.synchronize();
   for (layers::DecoderLayer& layer : layers) layer.finish_loading(stream);
   if (mtp) mtp->finish_loading(stream);
+  if (!draft_head.scale.is_null()) layers::fill_fp8_copy(lm_head, draft_head, stream);
 }
 
 }  // namespace fathom::model

@@ -32,6 +32,7 @@ struct Network {
   layers::RmsNorm norm;
   tensor::Tensor lm_head;  // [vocab_size, hidden_size]; embed_tokens when tied
   std::optional<layers::MtpLayer> mtp;
+  ops::Weight draft_head;  // lm_head, or its copy in FP8
 };
 
 }  // namespace fathom::model

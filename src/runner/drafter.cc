@@ -290,7 +290,7 @@ void Drafter::rank(const Tensor& rows, const Tensor& logits, ops::Stream& stream
   for (int64_t begin = 0; begin < rows.dim(0); begin += config_.max_logit_rows) {
     const int64_t end = std::min(begin + config_.max_logit_rows, rows.dim(0)), n = end - begin;
     const Tensor out = first(logits, n);
-    model_.logits(rows.slice(0, begin, end), out, stream);
+    model_.draft_logits(rows.slice(0, begin, end), out, stream);
     ops::top_k({.logits = out,
                 .ids = m_.top_ids.slice(0, begin, end),
                 .logprobs = m_.top_logprobs.slice(0, begin, end)},

@@ -164,7 +164,8 @@ class GenerateTest(CommandLineTest):
             # The same layer as a checkpoint of its own drafts the same; the whole demo has it, too.
             for name, more in (("own", []), ("tree", ["--speculative-eagle-topk", 2]),
                                ("alone", ["--speculative-draft-model-path", folder]),
-                               ("whole", ["--speculative-draft-model-path", DEMO])):
+                               ("whole", ["--speculative-draft-model-path", DEMO]),
+                               ("fp8", ["--speculative-draft-model-quantization", "fp8"])):
                 with self.subTest(name=name):
                     drafted, metas = answers(*nextn, *more)
                     self.assertEqual(drafted, plain)

@@ -86,6 +86,7 @@ class StartTest(unittest.TestCase):
         self.refused(1, "needs --speculative-eagle-topk 1, is 2", *nextn, "--speculative-eagle-topk", 2,
                      "--simulate-accept-length", 2)
         self.refused(1, "needs --engine model", *nextn, "--speculative-draft-model-path", DEMO)
+        self.refused(1, "needs --engine model", *nextn, "--speculative-draft-model-quantization", "fp8")
         with ServingProcess(*SIM, *nextn, "--simulate-accept-length", 2.5, "--no-speculative-adaptive") as server:
             status, answer = server.post("/generate", native(2000))
             self.assertEqual(status, 200)

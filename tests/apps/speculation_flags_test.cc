@@ -66,13 +66,15 @@ TEST(SpeculationFlags, refuse_what_contradicts_itself_in_one_sentence) {
   EXPECT_THAT(refusal(nextn + "--simulate-accept-length 0.5"), HasSubstr("is 0.5, must be in [1,"));
   EXPECT_THAT(refusal("--speculative-algorithm EAGLE3"), HasSubstr("command line: "));
   EXPECT_THAT(refusal(nextn + "--speculative-num-steps 0"), HasSubstr("command line: "));
+  EXPECT_THAT(refusal(nextn + "--speculative-draft-model-quantization int8"),
+              HasSubstr("command line: "));
 }
 
 TEST(SpeculationFlags, refuse_every_flag_that_would_do_nothing) {
-  for (const char* flag :
-       {"--speculative-num-steps 1", "--speculative-eagle-topk 1",
-        "--speculative-num-draft-tokens 2", "--speculative-draft-model-path .",
-        "--speculative-adaptive", "--no-speculative-adaptive", "--simulate-accept-length 1.5"}) {
+  for (const char* flag : {"--speculative-num-steps 1", "--speculative-eagle-topk 1",
+                           "--speculative-num-draft-tokens 2", "--speculative-draft-model-path .",
+                           "--speculative-draft-model-quantization fp8", "--speculative-adaptive",
+                           "--no-speculative-adaptive", "--simulate-accept-length 1.5"}) {
     const std::string name = std::string(flag).substr(0, std::string(flag).find(' '));
     EXPECT_EQ(refusal(flag), name + " does nothing without --speculative-algorithm NEXTN or EAGLE");
   }
@@ -88,6 +90,7 @@ TEST(SpeculationFlags, tell_every_effective_setting) {
   EXPECT_EQ(on["speculative_eagle_topk"], 1);
   EXPECT_EQ(on["speculative_num_draft_tokens"], 3);
   EXPECT_EQ(on["speculative_adaptive"], true);
+  EXPECT_TRUE(on["speculative_draft_model_quantization"].is_null());
   EXPECT_EQ(on["simulate_accept_length"], 2);
   EXPECT_EQ(off.size(), on.size());
 }

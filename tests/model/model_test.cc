@@ -167,6 +167,34 @@ TEST(Model, refuses_types_of_w_uk_and_w_uv_that_contradict_the_others) {
   EXPECT_THAT(startup_error(bf16, backend, {.absorbed_dtype = DType::kF8E4M3}), IsEmpty());
 }
 
+TEST(Model, drafts_with_copies_in_fp8_when_asked_to) {
+  const config::ModelConfig config = demo_config();
+  const ops::Backend& backend = cpu::reference_backend();
+  const auto model = Model::create(config, {.fp8_drafts = true}, backend);
+  const auto plain = Model::create(config, {}, backend);
+  // Of the head and of eh_proj, which the checkpoint is still read into.
+  const int64_t hidden = config.hidden_size;
+  EXPECT_NEAR(
+      static_cast<double>(model->weight_bytes()),
+      static_cast<double>(plain->weight_bytes() + config.vocab_size * hidden + 2 * hidden * hidden),
+      10000);
+  EXPECT_EQ(model->parameters().size(), plain->parameters().size());
+
+  const auto error = [&](const ModelOptions& options) {
+    return startup_error(config, backend, options);
+  };
+  EXPECT_THAT(error({.load_mtp = false, .fp8_drafts = true}), HasSubstr("need an MTP layer"));
+  EXPECT_THAT(error({.weight_dtype = DType::kF32, .fp8_drafts = true}),
+              HasSubstr("need bf16 weights, not f32"));
+  EXPECT_THAT(error({.dequantize = true, .fp8_drafts = true}), HasSubstr("dequantised"));
+  config::ModelConfig bf16 = config;
+  bf16.quantization_config.reset();
+  EXPECT_THAT(startup_error(bf16, backend, {.fp8_drafts = true}), IsEmpty());
+  ops::Backend lacking = backend;
+  lacking.linear.lacks = {DType::kF8E4M3};
+  EXPECT_THAT(startup_error(bf16, lacking, {.fp8_drafts = true}), HasSubstr("linear"));
+}
+
 TEST(Model, picks_the_cheaper_attention_form_by_the_slice_alone) {
   const auto model = Model::create(demo_config(), {}, cpu::reference_backend());
   const auto is_absorbed = [&](int64_t num_tokens, int64_t kv_begin) {

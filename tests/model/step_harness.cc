@@ -200,7 +200,7 @@ std::vector<SliceOutput> StepHarness::step(const std::vector<Slice>& slices, Lay
   } else if (config_.wants_mtp) {
     const Tensor drafts =
         model.mtp_forward(hidden, device.send(host.next_tokens), batch, kv_, workspace_, stream);
-    model.logits(drafts, mtp_logits.slice(0, 0, drafts.dim(0)), stream);
+    model.draft_logits(drafts, mtp_logits.slice(0, 0, drafts.dim(0)), stream);
   }
   stream.synchronize();
 
