@@ -148,6 +148,12 @@ void top_rows(const TopRowsArgs& args, Stream& stream) {
   if (max_rows > topk.value() || !args.scores.is_null())
     expect_scores(args.scores, args.queries, max_rows);
   expect_contiguous("rows", args.rows);
+  if (!args.kept.is_null()) {
+    Dim words("words");
+    expect("kept", args.kept, DType::kI32, {&tokens, &words});
+    expect_contiguous("kept", args.kept);
+    FATHOM_CHECK(words.value() % kKeptWords == 0, "kept has " << words.value() << " words");
+  }
   dispatch("top_rows", DType::kF32, stream.backend().top_rows, args, stream);
 }
 

@@ -52,6 +52,9 @@
 //   rows     i32[tokens, topk]    out: flat rows of the cache, or rows of the token's sequence where of_sequence says
 //                                 so, in rising order of the sequence's rows, then -1
 //   counts   i32[tokens]          out: how many there are: all that the token sees, or topk
+//   kept     i32[tokens, words]   out, instead of rows and counts, which then say topk alone: a bit of each row of the
+//                                 sequence, as keeps_row() reads them, up to the last kKeptRows with one that the token
+//                                 sees; what is behind them stays as it is. REQUIRES: words for all of these
 //   Larger scores first, equal ones by the smaller row of the sequence; -0 equals +0, NaN is above all, so that a
 //   failed row stays visible. What a token does not see never competes, whatever stands in scores. Padding: none.
 //
@@ -122,12 +125,26 @@ struct IndexScoresArgs {
 };
 void index_scores(const IndexScoresArgs& args, Stream& stream);
 
+// Bits come by so many rows, of which row 8 n + 2 t + i is bit 2 n + i of word t: as lanes have columns of a product.
+inline constexpr int64_t kKeptRows = 128, kKeptWords = kKeptRows / 32;
+constexpr int64_t kept_words(int64_t rows) {
+  return (rows + kKeptRows - 1) / kKeptRows * kKeptWords;
+}
+constexpr int64_t kept_word(int64_t row) { return row / kKeptRows * kKeptWords + row % 8 / 2; }
+constexpr uint32_t kept_bit(int64_t row) {
+  return uint32_t{1} << (row % kKeptRows / 8 * 2 + row % 2);
+}
+constexpr bool keeps_row(const uint32_t* kept, int64_t row) {
+  return (kept[kept_word(row)] & kept_bit(row)) != 0;
+}
+
 struct TopRowsArgs {
   tensor::Tensor scores;
   IndexQueries queries;
   int64_t block_tokens = 64;
   bool of_sequence = false;  // the entries of block_tables are not read
   tensor::Tensor rows, counts;
+  tensor::Tensor kept{};
 
   int64_t topk() const { return rows.dim(1); }
 };

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "ops/index.h"
+#include "tests/ops/attention_cases.h"
 #include "tests/ops/index_cases.h"
 #include "tests/ref/index.h"
 #include "tests/sanitized.h"
@@ -39,18 +40,19 @@ class TopRowsTest : public OpsTest {
             .block_tokens = block_tokens};
   }
 
-  void run(const Call& call, bool of_sequence = false) {
+  void run(const Call& call, bool of_sequence = false, int64_t tokens = 1) {
     ops::top_rows({.scores = call.scores.view(),
                    .queries = {.query_start = call.query_start.view(),
                                .kv_len = call.kv_len.view(),
                                .block_tables = call.tables.view(),
                                .tree_mask = {},
                                .token_begin = 0,
-                               .token_end = 1},
+                               .token_end = tokens},
                    .block_tokens = call.block_tokens,
                    .of_sequence = of_sequence,
                    .rows = call.rows.view(),
-                   .counts = call.counts.view()},
+                   .counts = call.counts.view(),
+                   .kept = {}},
                   stream());
   }
 
@@ -68,6 +70,86 @@ class TopRowsTest : public OpsTest {
                   of_sequence ? expected[i] : block * block_tokens + expected[i] % block_tokens)
             << "entry " << i;
       }
+    }
+    expect_kept({expected}, std::ssize(scores), false, run_for_bits(call, {}));
+  }
+
+  // The bits of each token that the call has.
+  HostTensor run_for_bits(const Call& call, const std::vector<uint64_t>& tree_mask) {
+    const int64_t tokens = call.rows.view().dim(0);
+    const DeviceTensor kept = upload(
+        HostTensor(DType::kI32, {tokens, ops::kept_words(call.num_blocks * call.block_tokens)}, 5));
+    const DeviceTensor masks = upload({std::ssize(tree_mask)}, tree_mask);
+    ops::top_rows({.scores = call.scores.view(),
+                   .queries = {.query_start = call.query_start.view(),
+                               .kv_len = call.kv_len.view(),
+                               .block_tables = call.tables.view(),
+                               .tree_mask = tree_mask.empty() ? Tensor() : masks.view(),
+                               .token_begin = 0,
+                               .token_end = tokens},
+                   .block_tokens = call.block_tokens,
+                   .rows = call.rows.view(),
+                   .counts = call.counts.view(),
+                   .kept = kept.view()},
+                  stream());
+    return download(kept.view());
+  }
+  // Each token's rows, and no others: the last token sees num_rows, and without a tree each one less than the next.
+  static void expect_kept(const std::vector<std::vector<int64_t>>& expected, int64_t num_rows,
+                          bool is_tree, const HostTensor& kept) {
+    for (int64_t token = 0; token < std::ssize(expected); ++token) {
+      std::vector<uint32_t> words;
+      for (int64_t word = 0; word < kept.dim(1); ++word)
+        words.push_back(static_cast<uint32_t>(static_cast<int32_t>(kept.at(token, word))));
+      std::vector<int64_t> rows;
+      for (int64_t row = 0; row < num_rows - (is_tree ? 0 : std::ssize(expected) - 1 - token);
+           ++row)
+        if (ops::keeps_row(words.data(), row)) rows.push_back(row);
+      ASSERT_EQ(rows, expected[static_cast<size_t>(token)]) << "token " << token;
+    }
+  }
+
+  // The last tokens of a sequence of so many rows, each with scores of its own.
+  void expect_top_of_many(int64_t tokens, int64_t rows, int64_t topk,
+                          const std::vector<uint64_t>& tree_mask = {}) {
+    const int64_t blocks = (rows + kBlockTokens - 1) / kBlockTokens;
+    HostTensor scores(DType::kF32, {tokens, blocks * kBlockTokens}, kInfinite);
+    HostTensor tables(DType::kI32, {1, blocks});
+    for (int64_t b = 0; b < blocks; ++b) tables.at(0, b) = static_cast<double>(b);
+    std::vector<std::vector<int64_t>> expected;
+    ref::Random random(static_cast<uint64_t>(tokens + rows));
+    const ref::Sees sees = sees_rule(rows - tokens, tree_mask);
+    for (int64_t token = 0; token < tokens; ++token) {
+      std::vector<double> of_token(static_cast<size_t>(rows), -kInfinite);
+      for (int64_t row = 0; row < rows; ++row) {
+        // Some tie.
+        if (sees(token, row))
+          of_token[static_cast<size_t>(row)] = static_cast<double>(random.engine()() % 2000) - 700;
+        scores.at(token, row) = of_token[static_cast<size_t>(row)];
+      }
+      expected.push_back(
+          ref::top_rows(of_token, topk, [&](int64_t row) { return sees(token, row); }));
+    }
+    const Call call{
+        .scores = upload(scores),
+        .tables = upload(tables),
+        .query_start = upload({2}, std::vector<int32_t>{0, static_cast<int32_t>(tokens)}),
+        .kv_len = upload({1}, std::vector<int32_t>{static_cast<int32_t>(rows)}),
+        .rows = empty(DType::kI32, {tokens, topk}),
+        .counts = empty(DType::kI32, {tokens}),
+        .num_blocks = blocks,
+        .block_tokens = kBlockTokens};
+    expect_kept(expected, rows, !tree_mask.empty(), run_for_bits(call, tree_mask));
+    if (!tree_mask.empty()) return;
+    run(call, true, tokens);
+    const auto got = download_as<int32_t>(call.rows.view());
+    const auto counts = download_as<int32_t>(call.counts.view());
+    for (int64_t token = 0; token < tokens; ++token) {
+      const std::vector<int64_t>& mine = expected[static_cast<size_t>(token)];
+      ASSERT_EQ(counts[static_cast<size_t>(token)], std::ssize(mine));
+      for (int64_t i = 0; i < std::ssize(mine); ++i)
+        ASSERT_EQ(got[static_cast<size_t>(token * topk + i)], mine[static_cast<size_t>(i)])
+            << "token " << token << ", entry " << i;
     }
   }
 
@@ -143,6 +225,22 @@ TEST_P(TopRowsTest, choose_from_blocks_of_any_size) {
   const auto draw = [](uint64_t x) { return static_cast<double>(x % 90); };
   for (const int64_t block_tokens : {1, 6, 8})
     for (const size_t rows : {300, 9002}) expect_top(drawn(rows, rows, draw), 200, 0, block_tokens);
+}
+
+TEST_P(TopRowsTest, choose_for_many_tokens_as_for_each) {
+  expect_top_of_many(30, 700, 512);
+  expect_top_of_many(5, 2900, 2048);
+  // So many that a GPU has a block for each.
+  if (!backend().device_memory) return;
+  expect_top_of_many(300, 700, 512);
+  expect_top_of_many(300, 2900, 2048);
+  expect_top_of_many(140, 9100, 2048);
+  expect_top_of_many(140, 17000, 100);
+}
+
+TEST_P(TopRowsTest, keep_bits_of_what_a_tree_token_sees) {
+  ref::Random random(12);
+  for (const int64_t topk : {64, 400}) expect_top_of_many(9, 400, topk, random_tree(random, 9));
 }
 
 // Counts are added up in any order on a GPU: what comes out must not show it.

@@ -168,6 +168,9 @@ void choose_rows(const ops::TopRowsArgs& args, int64_t token, int32_t* bins) {
       place_of(args.queries, token, args.queries.block_tables.dim(1) * args.block_tokens);
   const int64_t num_visible = place.num_visible();
   int32_t* const rows = args.rows.row<int32_t>(token);
+  uint32_t* const kept =
+      args.kept.is_null() ? nullptr : reinterpret_cast<uint32_t*>(args.kept.row<int32_t>(token));
+  if (kept != nullptr) std::fill_n(kept, ops::kept_words(place.end()), 0u);
   const int32_t* const table = args.queries.block_tables.row<int32_t>(place.sequence);
   const bool keeps_all = num_visible <= topk;
   const float* const scores =
@@ -181,11 +184,16 @@ void choose_rows(const ops::TopRowsArgs& args, int64_t token, int32_t* bins) {
       const uint32_t key = score_key(scores[row]);
       if (key < threshold.key || (key == threshold.key && threshold.num_equal-- <= 0)) continue;
     }
+    if (kept != nullptr) {
+      kept[ops::kept_word(row)] |= ops::kept_bit(row);
+      continue;
+    }
     rows[count++] =
         static_cast<int32_t>(args.of_sequence ? row
                                               : table[row / args.block_tokens] * args.block_tokens +
                                                     row % args.block_tokens);
   }
+  if (kept != nullptr) return;
   std::fill(rows + count, rows + topk, -1);
   *args.counts.row<int32_t>(token) = static_cast<int32_t>(count);
 }

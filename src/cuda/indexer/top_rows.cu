@@ -29,6 +29,8 @@ constexpr int kSlabs = 5, kSlab = 4 * kChoiceThreads, kHeldByBlock = kSlabs * kS
 constexpr int kBlocksAtOnce = 2;
 // The most of a token that one block takes by itself, and a block's share where there are multiprocessors enough.
 constexpr int64_t kRowsAlone = 8 * 1024, kRowsOfBlock = 4 * 1024;
+// Beyond so many, clusters of a few dozen tokens are faster than blocks even where not all run at once.
+constexpr int64_t kRowsOfMany = 48 * 1024;
 
 // Slabs of which the numbers of kept rows share a word.
 constexpr int kSlabsOfWord = 2, kKeptWords = (kSlabs + 1) / kSlabsOfWord;
@@ -263,23 +265,26 @@ void top_rows(const ops::TopRowsArgs& args, ops::Stream& stream) {
   const int64_t max_rows = args.queries.block_tables.dim(1) * args.block_tokens;
   const int64_t tokens = args.queries.num_tokens();
   const auto block_tokens = static_cast<uint64_t>(args.block_tokens);
-  TopRowsParams p{.scores = args.scores.is_null() ? nullptr : args.scores.as<float>(),
-                  .queries = query_tokens(args.queries, args.block_tokens),
-                  .max_rows = args.scores.is_null() ? 0 : max_rows,
-                  .rows = args.rows.as<int32_t>(),
-                  .counts = args.counts.as<int32_t>(),
-                  .counts_stride = args.counts.stride(0),
-                  .topk = static_cast<int>(args.topk()),
-                  .block_shift = std::countr_zero(block_tokens)};
+  TopRowsParams p{
+      .scores = args.scores.is_null() ? nullptr : args.scores.as<float>(),
+      .queries = query_tokens(args.queries, args.block_tokens),
+      .max_rows = args.scores.is_null() ? 0 : max_rows,
+      .rows = args.rows.as<int32_t>(),
+      .counts = args.counts.as<int32_t>(),
+      .counts_stride = args.counts.stride(0),
+      .topk = static_cast<int>(args.topk()),
+      .block_shift = std::countr_zero(block_tokens),
+      .bits = args.kept.is_null() ? nullptr : reinterpret_cast<uint32_t*>(args.kept.as<int32_t>()),
+      .bits_stride = args.kept.is_null() ? 0 : args.kept.stride(0)};
   if (args.of_sequence) p.queries.block_tables = nullptr;
   const int cluster = cluster_of(tokens, max_rows);
   const bool can_hold = max_rows <= int64_t{cluster} * kHeldByBlock &&
                         std::has_single_bit(block_tokens) && block_tokens >= 4 &&
                         reinterpret_cast<uintptr_t>(p.scores) % 16 == 0;
-  // With more blocks than run at once, one of each token is better, if it holds the rows.
-  const bool are_many = cluster > 1 && tokens * cluster > kBlocksAtOnce * num_multiprocessors() &&
-                        max_rows <= kHeldByOne;
-  if (!can_hold || are_many) return top_rows_of_many(p, stream);
+  // With more blocks than run at once, one of each token is better, of the longest rows where there are many of them.
+  const bool are_many = tokens * cluster > kBlocksAtOnce * num_multiprocessors() &&
+                        (max_rows <= kRowsOfMany || 2 * tokens > num_multiprocessors());
+  if (!can_hold || are_many || p.bits != nullptr) return top_rows_of_many(p, stream);
   launch(top_rows_kernel,
          {.grid = static_cast<unsigned>(tokens * cluster),
           .block = kChoiceThreads,

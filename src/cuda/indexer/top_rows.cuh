@@ -16,12 +16,13 @@ struct TopRowsParams {
   int64_t counts_stride;
   int topk;
   int block_shift;  // where blocks of the cache have a power of two of rows
+  uint32_t*
+      bits;  // instead of rows and counts: of tokens bits_stride apart. Null = none; top_rows_of_many alone
+  int64_t bits_stride;
 };
 
 // A block for a token; blocks of the cache of any size.
 void top_rows_of_many(const TopRowsParams& p, ops::Stream& stream);
-// Rows of a token that it reads once.
-inline constexpr int64_t kHeldByOne = 48 * 1024;
 
 // Rises with the rank of a score: NaN above all, -0 as +0. 0 is none's.
 __device__ __forceinline__ uint32_t score_rank(float score) {
