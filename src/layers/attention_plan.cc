@@ -49,19 +49,34 @@ int64_t copied_rows(int64_t tokens, int64_t rows, const AttentionPlanConfig& con
   return rows <= std::min(most, config.copy_rows) ? rows : 0;
 }
 
-// The tokens of a sequence that see at most topk rows; the others go into the plan's lists.
+// The tokens of a sequence that take the expanded form: those that see at most topk rows, and those behind them that go
+// by bits. All but the first of these go into the plan's lists.
 ExpandedSequence cut(const ExpandedSequence& sequence, const AttentionPlanConfig& config,
                      AttentionPlan& plan) {
-  ExpandedSequence dense = sequence;
-  dense.num_tokens = std::clamp<int64_t>(config.topk - sequence.kv_begin, 0, sequence.num_tokens);
-  const TokenRange tokens{.begin = sequence.token_begin + dense.num_tokens,
-                          .end = sequence.token_begin + sequence.num_tokens};
-  const int64_t rows = sequence.kv_begin + sequence.num_tokens;
-  if (tokens.size() > 0)
-    plan.listed.push_back({.tokens = tokens,
-                           .sequence_idx = sequence.sequence_idx,
-                           .num_copied = copied_rows(tokens.size(), rows, config)});
-  return dense;
+  const auto tokens_up_to = [&](int64_t rows) {
+    return std::clamp<int64_t>(rows - sequence.kv_begin, 0, sequence.num_tokens);
+  };
+  const auto tokens_between = [&](int64_t begin, int64_t end) {
+    return TokenRange{.begin = sequence.token_begin + begin, .end = sequence.token_begin + end};
+  };
+  const auto rows_of = [&](int64_t tokens) { return sequence.kv_begin + tokens; };
+  ExpandedSequence expanded = sequence;
+  expanded.num_tokens = tokens_up_to(config.topk);
+  const int64_t up_to_bits = sequence.has_tree_mask ? 0 : tokens_up_to(config.bits_rows);
+  if (const TokenRange tokens = tokens_between(expanded.num_tokens, up_to_bits);
+      tokens.size() > 0 && rows_of(up_to_bits) / tokens.size() <= config.rows_of_bits_token) {
+    plan.listed.push_back(
+        {.tokens = tokens, .by_bits = true, .sequence_idx = sequence.sequence_idx});
+    plan.has_bits = true;
+    expanded.num_tokens = up_to_bits;
+  }
+  if (const TokenRange tokens = tokens_between(expanded.num_tokens, sequence.num_tokens);
+      tokens.size() > 0)
+    plan.listed.push_back(
+        {.tokens = tokens,
+         .sequence_idx = sequence.sequence_idx,
+         .num_copied = copied_rows(tokens.size(), rows_of(sequence.num_tokens), config)});
+  return expanded;
 }
 
 }  // namespace

@@ -24,9 +24,11 @@ struct TokenRange {
   int64_t size() const { return end - begin; }
 };
 
-// Tokens that attend by lists of rows.
+// Tokens that attend to chosen rows alone.
 struct ListedTokens {
   TokenRange tokens;
+  // Of a prompt, in the expanded form: a bit of each row (IndexBuffers::kept) says what it keeps, instead of a list.
+  bool by_bits = false;
   // Of a prompt whose lists are of a copy of its rows (IndexBuffers::copy): its sequence, and how many they are.
   // 0 = lists are of the cache.
   int64_t sequence_idx = 0, num_copied = 0;
@@ -37,9 +39,10 @@ struct AttentionPlan {
   // The segments of each call, at most one of a sequence and chunk_rows rows together. A sequence's rows are
   // cut at multiples of chunk_rows whatever else is in the step, so that its bits depend on it alone.
   std::vector<std::vector<ops::ExpandedSegment>> expanded_calls;
-  // With topk, all others: the absorbed ones and, of an expanded sequence, those behind its first topk rows, where each
-  // sees more rows than are kept.
+  // With topk, all that see more rows than are kept, and the absorbed ones. Those of an expanded sequence that go by
+  // bits are in expanded_calls, too.
   std::vector<ListedTokens> listed;
+  bool has_bits = false;  // of some of them
 };
 
 struct AttentionPlanConfig {
@@ -50,6 +53,8 @@ struct AttentionPlanConfig {
   int64_t topk = 0;            // rows that an indexer keeps; 0 = there is none
   int64_t copy_rows =
       0;  // of a sequence that there is room to copy; 0 = all lists are of the cache
+  // Tokens that see at most so many rows may attend by bits, where the slice has one for each so many rows.
+  int64_t bits_rows = 0, rows_of_bits_token = 0;
 };
 
 AttentionPlan plan_attention(const ForwardBatch& batch, const AttentionPlanConfig& config,

@@ -58,6 +58,7 @@ void Dsa::forward(const NormedRows& x, const LayerStep& step, const Tensor& out)
   const bool has_absorbed = make_queries_and_lists(x, step);
   // Before the expanded form, which takes the memory of lists and absorbed queries.
   for (const ListedTokens& listed : step.plan.listed) {
+    if (listed.by_bits) continue;
     if (!has_absorbed) mla_.absorb(listed.tokens, step);
     attend_listed(listed, step);
   }

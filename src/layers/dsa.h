@@ -3,9 +3,11 @@
 // and mathematics of attention are Mla's.
 //
 // A token that sees at most topk rows attends to all of them, the others to topk. Prompts take Mla's expanded form for
-// the tokens of the first kind; all other tokens go by lists of rows (ops::mla_sparse), which hold all rows where a
-// token sees few. So which of the two a prompt's token takes depends on its own position, not on where the prompt is
-// cut (AttentionPlan). A prompt's lists may be of a copy of its rows in the type of activations, which changes no bit.
+// the tokens of the first kind and, on a GPU, for those of the second that see few rows enough for it, which have a bit
+// of each row that they keep. All other tokens go by lists of rows (ops::mla_sparse), which hold all rows where a token
+// sees few. Which of these a slice's token takes depends on its own position, and for bits on how many such tokens the
+// slice has for its rows (AttentionPlan). A prompt's lists may be of a copy of its rows in the type of activations,
+// which changes no bit.
 
 #include <string>
 

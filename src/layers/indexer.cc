@@ -87,9 +87,8 @@ void Indexer::append_and_choose(const Tensor& x, const CompressedRows& q_a,
                       : ops::index_append(keys_of(step), step.stream);
   const bool settled = has_to_choose(step) && has_one_operator(step) && !shares_choice(step);
   for (const ListedTokens& listed : step.plan.listed)
-    is_shared(listed.tokens, step)
-        ? choose_together(listed, step)
-        : choose_range(listed.tokens, listed.num_copied > 0, settled, step);
+    is_shared(listed.tokens, step) ? choose_together(listed, step)
+                                   : choose_range(listed.tokens, listed, settled, step);
 }
 
 void Indexer::append_keys_and_queries(const ops::IndexAppendQueryArgs& args,
@@ -109,9 +108,13 @@ void Indexer::choose_together(const ListedTokens& listed, const LayerStep& step)
   const TokenRange& range = listed.tokens;
   comm::Communicator& tp = *step.rank.tp;
   const RowShares shares = RowShares::evenly(range.size(), tp);
-  choose_range({range.begin + shares.begin(), range.begin + shares.end()}, listed.num_copied > 0,
+  choose_range({range.begin + shares.begin(), range.begin + shares.end()}, listed,
                /*settled=*/false, step);
-  for (const Tensor& chosen : {step.buffers.index.rows, step.buffers.index.counts})
+  const IndexBuffers& buffers = step.buffers.index;
+  const std::vector<Tensor> all = listed.by_bits
+                                      ? std::vector<Tensor>{buffers.kept}
+                                      : std::vector<Tensor>{buffers.rows, buffers.counts};
+  for (const Tensor& chosen : all)
     tp.all_gather_rows(chosen.slice(0, range.begin, range.end), shares.starts, step.stream);
 }
 
@@ -139,7 +142,7 @@ bool Indexer::has_one_operator(const LayerStep& step) const {
   return fused_.index_append_query && step.index_cache.values.dtype() == tensor::DType::kF8E4M3;
 }
 
-void Indexer::choose_range(const TokenRange& range, bool of_sequence, bool settled,
+void Indexer::choose_range(const TokenRange& range, const ListedTokens& listed, bool settled,
                            const LayerStep& step) const {
   const IndexBuffers& buffers = step.buffers.index;
   const int64_t rows = max_rows(step);
@@ -162,9 +165,10 @@ void Indexer::choose_range(const TokenRange& range, bool of_sequence, bool settl
     ops::top_rows({.scores = scores,
                    .queries = queries,
                    .block_tokens = step.index_cache.block_tokens(),
-                   .of_sequence = of_sequence,
+                   .of_sequence = listed.num_copied > 0,
                    .rows = buffers.rows,
-                   .counts = buffers.counts},
+                   .counts = buffers.counts,
+                   .kept = listed.by_bits ? buffers.kept : Tensor()},
                   step.stream);
   }
 }

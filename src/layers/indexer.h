@@ -48,8 +48,8 @@ class Indexer {
   bool has_one_operator(const LayerStep& step) const;
   // The ranks of tensor parallelism, each for its part of the tokens.
   void choose_together(const ListedTokens& listed, const LayerStep& step) const;
-  // of_sequence: lists of rows of the sequence, as ops::TopRowsArgs has it. settled: of ops::IndexQueries.
-  void choose_range(const TokenRange& range, bool of_sequence, bool settled,
+  // Some of the listed ones. settled: of ops::IndexQueries.
+  void choose_range(const TokenRange& range, const ListedTokens& listed, bool settled,
                     const LayerStep& step) const;
 
   int64_t n_heads_, head_dim_;

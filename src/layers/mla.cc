@@ -349,6 +349,8 @@ void Mla::attend_expanded(const LayerStep& step) const {
                        .k_rope = k_rope,
                        .segments = segments,
                        .tree_mask = step.batch.tree_mask,
+                       .kept = step.plan.has_bits ? step.buffers.index.kept : Tensor(),
+                       .kept_from = step.buffers.index.topk(),
                        .scale = softmax_scale_,
                        .state_max = buffers.state_max,
                        .state_sum = buffers.state_sum,

@@ -40,6 +40,19 @@ Tensor copy_over(const Arena& arena, int64_t begin, const Tensor& first,
   return Tensor::contiguous(first.data(), act, {std::min(rows, sizes.max_rows), dim});
 }
 
+// Rows of which a prompt's tokens may have bits, where products are of bf16. A token of 16 heads multiplies as much in
+// the expanded form when it sees 7,000 rows as its list would take, and lists of four neighbours that have one between
+// them three times as much again (docs/kernels/indexer.md).
+int64_t most_kept_rows(const StepBufferSizes& sizes) {
+  const bool has_kept = sizes.index && sizes.backend->act == DType::kBf16 &&
+                        !sizes.backend->batch_invariant &&
+                        sizes.expand_chunk_tokens % ops::kKeptRows == 0 &&
+                        sizes.max_rows > sizes.config->index_config->topk;
+  if (!has_kept) return 0;
+  return std::min<int64_t>(sizes.max_rows,
+                           sizes.heads() <= ops::kFewSparseHeads ? 16 * 1024 : 6 * 1024);
+}
+
 IndexBuffers carve_index(Arena& arena, const StepBufferSizes& sizes) {
   IndexBuffers index;
   if (!sizes.index) return index;
@@ -78,6 +91,10 @@ MlaBuffers carve_mla(Arena& arena, const StepBufferSizes& sizes, IndexBuffers& i
   mla.kv_a = arena.allocate(sizes.backend->act, {tokens, config.kv_dim()});
   mla.out = arena.allocate(sizes.backend->act, {tokens, heads, config.v_head_dim});
 
+  Tensor kept;
+  if (const int64_t rows = most_kept_rows(sizes); rows > 0)
+    kept = arena.allocate(DType::kI32, {tokens, ops::kept_words(rows)});
+
   const int64_t forms = arena.mark();
   // What writes it needs none of what lies there otherwise.
   if (sizes.fused.rms_norm_quantize)
@@ -86,6 +103,7 @@ MlaBuffers carve_mla(Arena& arena, const StepBufferSizes& sizes, IndexBuffers& i
   mla.q_latent = arena.allocate(sizes.backend->act, {tokens, heads, config.kv_lora_rank});
   mla.out_latent = arena.allocate(sizes.backend->act, {tokens, heads, config.kv_lora_rank});
   index = carve_index(arena, sizes);
+  index.kept = kept;
   if (sizes.index) index.k = mla.q_a_and_k.slice(1, mla.q_a.dim(1), mla.q_a_and_k.dim(1));
   arena.rewind(forms);
   mla.latent = arena.allocate(sizes.backend->act, {chunk, config.kv_lora_rank});
@@ -156,7 +174,7 @@ StepBuffers StepBuffers::for_tokens(const LaneTokens& tokens) const {
                     &cut.mla.out,       &cut.mla.q_latent,  &cut.mla.out_latent, &cut.mla.state_max,
                     &cut.mla.state_sum, &cut.mla.state_acc, &cut.index.k,        &cut.index.q,
                     &cut.index.q_f8,    &cut.index.weights, &cut.index.rows,     &cut.index.counts,
-                    &cut.mla.q_a_and_k}) {
+                    &cut.index.kept,    &cut.mla.q_a_and_k}) {
     if (!t->is_null()) *t = t->slice(0, 0, tokens.count());
   }
   for (ops::Activation* rows : {&cut.mla.q_a_f8, &cut.mla.out_f8})

@@ -56,10 +56,15 @@ struct IndexBuffers {
   tensor::Tensor copy;
   tensor::Tensor rows;    // i32[tokens, min(index_topk, max_rows)]
   tensor::Tensor counts;  // i32[tokens]
+  // i32[tokens, words]  instead of rows and counts, of a prompt's tokens in the expanded form (ops::TopRowsArgs::kept),
+  // which needs it: not in that memory. Null where none is.
+  tensor::Tensor kept;
 
   // What index_scores reads.
   const tensor::Tensor& queries() const { return q_f8.is_null() ? q : q_f8; }
-  int64_t topk() const { return rows.dim(1); }
+  int64_t topk() const { return rows.is_null() ? 0 : rows.dim(1); }
+  // Of a sequence that kept has bits of.
+  int64_t kept_rows() const { return kept.is_null() ? 0 : kept.dim(1) * 32; }
   int64_t copy_rows() const { return copy.is_null() ? 0 : copy.dim(0); }
 };
 

@@ -1,6 +1,7 @@
 #include "ops/mla.h"
 
 #include "ops/boundary.h"
+#include "ops/index.h"
 #include "ops/kv_cache.h"
 
 namespace fathom::ops {
@@ -40,6 +41,11 @@ void expect_queries(const MlaExpandedArgs& args, int64_t tokens) {
     FATHOM_CHECK(end <= tokens, "segment's queries end at token " << end << " of " << tokens);
     FATHOM_CHECK(segment.query_begin >= 0, "query_begin is " << segment.query_begin);
     FATHOM_CHECK(!segment.last || !args.out.is_null(), "out is null, a segment is the last");
+    if (!args.kept.is_null() && segment.query_begin + segment.num_tokens > args.kept_from)
+      FATHOM_CHECK(!segment.has_tree_mask && segment.row_begin % kKeptRows == 0 &&
+                       kept_words(segment.row_begin + segment.num_rows) <= args.kept.dim(1),
+                   "kept has " << args.kept.dim(1) << " words, a segment rows " << segment.row_begin
+                               << " and " << segment.num_rows << " more");
     if (!segment.has_tree_mask) continue;
     FATHOM_CHECK(!args.tree_mask.is_null(), "tree_mask is null, a segment has one");
     FATHOM_CHECK(segment.num_tokens <= kMaxTreeTokens,
@@ -87,6 +93,8 @@ void mla_expanded(const MlaExpandedArgs& args, Stream& stream) {
   expect("kv", args.kv, act, {&rows, &heads, &kv_dim});
   expect("k_rope", args.k_rope, act, {&rows, &qk_rope_head_dim});
   expect_or_null("tree_mask", args.tree_mask, DType::kU64, {&tokens});
+  Dim words("words");
+  expect_or_null("kept", args.kept, DType::kI32, {&tokens, &words});
   expect("state_max", args.state_max, DType::kF32, {&tokens, &heads});
   expect("state_sum", args.state_sum, DType::kF32, {&tokens, &heads});
   expect("state_acc", args.state_acc, DType::kF32, {&tokens, &heads, &v_head_dim});

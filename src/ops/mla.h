@@ -36,6 +36,9 @@
 //   k_rope       act[rows, qk_rope_head_dim]
 //   segments     as in kv_gather (ops/kv_cache.h); their queries are distinct tokens (checked)
 //   tree_mask    u64[tokens]   read for segments that say so; null = none does
+//   kept         i32[tokens, words]   bits of top_rows (ops/index.h); null = none. Of queries whose row is kept_from or
+//                one behind it: they see what their bits have, too. Rows that they leave out have to be finite.
+//                REQUIRES of segments with such queries: no tree_mask, and row_begin is a multiple of kKeptRows
 //   state_max    f32[tokens, heads]              running maximum
 //   state_sum    f32[tokens, heads]              running sum of exponentials
 //   state_acc    f32[tokens, heads, v_head_dim]  running weighted values
@@ -74,6 +77,8 @@ struct MlaExpandedArgs {
   tensor::Tensor q, kv, k_rope;
   std::span<const ExpandedSegment> segments{};
   tensor::Tensor tree_mask;
+  tensor::Tensor kept{};
+  int64_t kept_from = 0;
   float scale = 1.0f;
   tensor::Tensor state_max, state_sum, state_acc, out;
 };

@@ -101,7 +101,9 @@ TEST_F(GpuSparseModel, says_the_same_however_its_prompt_is_cut) {
 // the cache.
 TEST_F(GpuSparseModel, says_the_same_by_a_copy_of_its_rows_and_by_the_cache) {
   const V32Checkpoint checkpoint({.is_fp8 = true, .head_copies = 5});
-  const LoadedModel loaded(checkpoint.directory(), {.kv_cache_dtype = DType::kF8E4M3},
+  // Chunks of no multiple of ops::kKeptRows: no token attends by bits.
+  const LoadedModel loaded(checkpoint.directory(),
+                           {.kv_cache_dtype = DType::kF8E4M3, .expand_chunk_tokens = 1000},
                            cuda::backend());
   const std::vector<int32_t> ids = model::v32_prompt(333);
   std::vector<SparseRows> logits;

@@ -233,6 +233,49 @@ TEST(AttentionPlan, copies_the_rows_of_prompts_that_have_tokens_enough) {
   EXPECT_THAT(lists_of(17, 0), ElementsAre("0", "13", "53", "54", "55", "255"));
 }
 
+// Which tokens of a prompt attend by bits: those behind its first topk rows that see few enough, where the slice has
+// enough of them for its rows.
+TEST(AttentionPlan, gives_bits_to_tokens_that_see_few_rows) {
+  LayerFixture fixture(small_config(), kPlain);
+  ForwardBatch batch;
+  batch.num_absorbed_tokens = 3;
+  batch.expanded = {{.token_begin = 3, .num_tokens = 50, .kv_begin = 0, .sequence_idx = 3},
+                    {.token_begin = 53, .num_tokens = 8, .kv_begin = 0, .sequence_idx = 4},
+                    {.token_begin = 61, .num_tokens = 5, .kv_begin = 25, .sequence_idx = 5},
+                    {.token_begin = 66, .num_tokens = 6, .kv_begin = 25, .sequence_idx = 6},
+                    {.token_begin = 72,
+                     .num_tokens = 20,
+                     .kv_begin = 0,
+                     .sequence_idx = 7,
+                     .has_tree_mask = true}};
+  const AttentionPlan plan = plan_attention(batch,
+                                            {.heads = 16,
+                                             .chunk_rows = 16,
+                                             .plan_buffer = {},
+                                             .topk = 10,
+                                             .bits_rows = 40,
+                                             .rows_of_bits_token = 5},
+                                            fixture.stream());
+  std::vector<std::string> lists;
+  for (const ListedTokens& listed : plan.listed)
+    lists.push_back(std::to_string(listed.tokens.begin) + " to " +
+                    std::to_string(listed.tokens.end) + (listed.by_bits ? " by bits" : ""));
+  EXPECT_THAT(lists, testing::ElementsAre("0 to 3", "13 to 43 by bits", "43 to 53", "61 to 66",
+                                          "66 to 72 by bits", "82 to 92"));
+  EXPECT_TRUE(plan.has_bits);
+  std::vector<std::string> segments;
+  for (const auto& call : plan.expanded_calls)
+    for (const ops::ExpandedSegment& segment : call)
+      segments.push_back(std::to_string(segment.sequence_idx) + ": " +
+                         std::to_string(segment.num_tokens) + " tokens, rows from " +
+                         std::to_string(segment.row_begin));
+  EXPECT_THAT(segments,
+              testing::ElementsAre("3: 40 tokens, rows from 0", "3: 40 tokens, rows from 16",
+                                   "3: 40 tokens, rows from 32", "4: 8 tokens, rows from 0",
+                                   "6: 6 tokens, rows from 0", "6: 6 tokens, rows from 16",
+                                   "7: 10 tokens, rows from 0"));
+}
+
 TEST(ResidualStream, adds_each_branch_once) {
   LayerFixture fixture(small_config(), kPlain);
   const RmsNorm norm{.weight = fixture.builder().norm("norm.weight", 4), .eps = 0.0f};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/index.h"
 #include "ops/mla.h"
 #include "tests/ops/attention_cases.h"
 #include "tests/ops/kv_rows.h"
@@ -17,6 +18,10 @@ struct Prompt {
   HostTensor q, kv, k_rope;
   std::vector<uint64_t> tree_mask;
   float scale = 1;
+  // Of queries from the row kept_from on, a row each.
+  std::vector<uint32_t> kept{};
+  int64_t kept_from = 0;
+  int64_t words() const { return ops::kept_words(rows()); }
   int64_t rows() const { return kv.dim(0); }
   int64_t queries() const { return q.dim(0); }
 };
@@ -42,8 +47,14 @@ HostTensor expected_output(const Prompt& p) {
       for (int64_t i = 0; i < d.rope; ++i) keys.at(row, h, d.nope + i) = p.k_rope.at(row, i);
     }
   }
+  const ref::Sees sees = sees_rule(p.query_begin, p.tree_mask);
   return ref::attention(p.q, keys, p.kv.columns(d.nope, d.nope + d.v), static_cast<double>(p.scale),
-                        sees_rule(p.query_begin, p.tree_mask));
+                        [&](int64_t query, int64_t row) {
+                          const bool keeps =
+                              p.kept.empty() || p.query_begin + query < p.kept_from ||
+                              ops::keeps_row(&p.kept[static_cast<size_t>(query * p.words())], row);
+                          return keeps && sees(query, row);
+                        });
 }
 
 class MlaExpandedTest : public OpsTest {
@@ -58,6 +69,9 @@ class MlaExpandedTest : public OpsTest {
     const DeviceTensor q = upload(p.q.rows(begin, end)), kv = upload(p.kv);
     const DeviceTensor k_rope = upload(p.k_rope);
     const DeviceTensor mask = upload({static_cast<int64_t>(p.tree_mask.size())}, p.tree_mask);
+    const std::vector<int32_t> words(p.kept.begin(), p.kept.end());
+    const DeviceTensor kept =
+        upload({words.empty() ? 0 : p.queries(), words.empty() ? 0 : p.words()}, words);
     const DeviceTensor state_max = empty(DType::kF32, {queries, heads});
     const DeviceTensor state_sum = empty(DType::kF32, {queries, heads});
     const DeviceTensor state_acc = empty(DType::kF32, {queries, heads, p.dims.v});
@@ -76,6 +90,8 @@ class MlaExpandedTest : public OpsTest {
                          .k_rope = k_rope.view().slice(0, key, key_end),
                          .segments = {&segment, 1},
                          .tree_mask = p.tree_mask.empty() ? Tensor() : mask.view(),
+                         .kept = p.kept.empty() ? Tensor() : kept.view().slice(0, begin, end),
+                         .kept_from = p.kept_from,
                          .scale = p.scale,
                          .state_max = state_max.view(),
                          .state_sum = state_sum.view(),
@@ -134,6 +150,38 @@ TEST_P(MlaExpandedTest, output_does_not_depend_on_how_the_prompt_is_cut) {
       }
       EXPECT_EQ(pieces, whole.bytes) << chunk_tokens;
     }
+  }
+}
+
+TEST_P(MlaExpandedTest, queries_with_bits_see_the_rows_that_these_keep_however_they_are_cut) {
+  for (const AttentionDims& dims : kAttentionDims) {
+    Prompt p = make_prompt(dims, 411, 350, act(), 12);
+    p.kept_from = 200;
+    ref::Random random(13);
+    for (int64_t query = 0; query < p.queries(); ++query) {
+      const size_t first = p.kept.size();
+      // Some keep nothing of whole tiles.
+      for (int64_t word = 0; word < p.words(); ++word)
+        p.kept.push_back(query % 3 == 0 && word < 8 ? 0 : static_cast<uint32_t>(random.engine()()));
+      const int64_t own = p.query_begin + query;
+      p.kept[first + static_cast<size_t>(ops::kept_word(own))] |= ops::kept_bit(own);
+    }
+    const Run whole = run(p, 0, p.queries(), p.rows(), 128);
+    expect_close(whole.values, expected_output(p), kAttentionBounds);
+    for (const int64_t chunk_tokens : {63, 64, 130}) {
+      std::vector<uint8_t> pieces;
+      for (int64_t begin = 0; begin < p.queries(); begin += chunk_tokens) {
+        const int64_t end = std::min(begin + chunk_tokens, p.queries());
+        const Run piece = run(p, begin, end, p.query_begin + end, 128);
+        pieces.insert(pieces.end(), piece.bytes.begin(), piece.bytes.end());
+      }
+      EXPECT_EQ(pieces, whole.bytes) << chunk_tokens;
+    }
+    // Bits of all rows change nothing.
+    std::fill(p.kept.begin(), p.kept.end(), ~0u);
+    const Run all = run(p, 0, p.queries(), p.rows(), 128);
+    p.kept.clear();
+    EXPECT_EQ(all.bytes, run(p, 0, p.queries(), p.rows(), 128).bytes);
   }
 }
 
@@ -231,6 +279,7 @@ void ManyMlaExpandedTest::expect_bits_of_each_alone(const AttentionDims& d) {
                      .k_rope = device_k_rope.view(),
                      .segments = segments,
                      .tree_mask = device_masks.view(),
+                     .kept = {},
                      .scale = prompts[0].scale,
                      .state_max = state_max.view(),
                      .state_sum = state_sum.view(),

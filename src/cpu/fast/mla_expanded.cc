@@ -9,6 +9,7 @@
 #include "cpu/fast/fast_stream.h"
 #include "cpu/fast/ops.h"
 #include "cpu/fast/visible_rows.h"
+#include "ops/index.h"
 #include "ops/mla.h"
 
 namespace fathom::cpu::fast {
@@ -61,6 +62,17 @@ class MlaExpanded {
                            : nullptr);
   }
 
+  // Rows [begin, end), at most 64, that a query does not leave out.
+  uint64_t kept(const Segment& segment, int64_t query, int64_t begin, int64_t end) const {
+    if (args_.kept.is_null() || segment.query_begin + query < args_.kept_from) return ~uint64_t{0};
+    const auto* const bits =
+        reinterpret_cast<const uint32_t*>(args_.kept.row<int32_t>(segment.token_begin + query));
+    uint64_t mask = 0;
+    for (int64_t row = begin; row < end; ++row)
+      mask |= uint64_t{ops::keeps_row(bits, row)} << (row - begin);
+    return mask;
+  }
+
   // Keys and values of one block of rows for one head.
   struct KeyBlock {
     float* packed = nullptr;  // [kKeyBlock, key_dim], then [kKeyBlock, v_head_dim]
@@ -110,7 +122,8 @@ class MlaExpanded {
       const int64_t end = std::min((begin / kKeyBlock + 1) * kKeyBlock, key_end);
       pack_keys(segment, head, begin, end, block);
       for (int64_t i = 0; i < num; ++i)
-        masks[i] = visible(segment, query_begin + i).mask(begin, end);
+        masks[i] = visible(segment, query_begin + i).mask(begin, end) &
+                   kept(segment, query_begin + i, begin, end);
       stream_.kernels().attention_block(
           {.q = q,
            .num_queries = num,

@@ -5,6 +5,7 @@
 #include "cpu/reference/ops.h"
 #include "cpu/reference/vector_math.h"
 #include "cpu/reference/visibility.h"
+#include "ops/index.h"
 #include "ops/mla.h"
 
 namespace fathom::cpu::reference {
@@ -24,11 +25,15 @@ void attend(const ops::MlaExpandedArgs& args, const ops::ExpandedSegment& segmen
       .query = query,
       .tree_mask = segment.has_tree_mask ? args.tree_mask.row<uint64_t>(token) : nullptr};
   const int64_t keys = visible.end(segment.row_begin + segment.num_rows) - segment.row_begin;
+  const bool has_kept = !args.kept.is_null() && segment.query_begin + query >= args.kept_from;
+  const auto* const kept =
+      has_kept ? reinterpret_cast<const uint32_t*>(args.kept.row<int32_t>(token)) : nullptr;
   const float* q = args.q.row<float>(token, head);
   float chunk_max = -kInfinity;
   for (int64_t key = 0; key < keys; ++key) {
     scores[key] = -kInfinity;
-    if (!visible.sees(segment.row_begin + key)) continue;
+    const int64_t row = segment.row_begin + key;
+    if (!visible.sees(row) || (has_kept && !ops::keeps_row(kept, row))) continue;
     const int64_t at = segment.buffer_begin + key;
     scores[key] = (dot(q, args.kv.row<float>(at, head), qk_nope_head_dim) +
                    dot(q + qk_nope_head_dim, args.k_rope.row<float>(at), qk_rope_head_dim)) *

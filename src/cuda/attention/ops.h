@@ -1,5 +1,5 @@
 #pragma once
-// The operators of attention/: both forms of it. Contracts: ops/<operator>.h. Shapes were checked at the boundary;
+// The operators of attention/: its absorbed form. Contracts: ops/<operator>.h. Shapes were checked at the boundary;
 // activations are bf16.
 //
 //   add_attention(backend);      // puts them into the table
@@ -13,7 +13,6 @@ namespace fathom::cuda {
 void add_attention(ops::Backend& backend);
 
 void mla_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream);
-void mla_expanded(const ops::MlaExpandedArgs& args, ops::Stream& stream);
 
 int64_t mla_absorbed_scratch(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream);
 

@@ -11,7 +11,6 @@ void add_attention(ops::Backend& backend) {
                                     .tokens = absorbed::kMostTwoChunks + 1,
                                     .of_one_sequence = true,
                                     .op = "mla_absorbed"});
-  backend.mla_expanded = {mla_expanded};
 }
 
 }  // namespace fathom::cuda

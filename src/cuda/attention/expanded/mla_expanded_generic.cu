@@ -6,12 +6,13 @@
 #include <algorithm>
 
 #include "cuda/attention/choice.h"
-#include "cuda/attention/mla_expanded.cuh"
-#include "cuda/attention/ops.h"
+#include "cuda/attention/expanded/mla_expanded.cuh"
+#include "cuda/attention/expanded/ops.h"
 #include "cuda/device/reduce.cuh"
 #include "cuda/device/softmax.cuh"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/runtime/launch.cuh"
+#include "ops/index.h"
 
 namespace fathom::cuda {
 namespace {
@@ -38,6 +39,7 @@ __global__ void __launch_bounds__(kThreads)
   const int dim = p.nope + p.rope, end = block.end(block.first_query);
   const uint64_t mask =
       segment.has_tree_mask ? p.tree_mask[segment.token_begin + block.first_query] : 0;
+  const uint32_t* const kept = block.kept(p, block.first_query);
   float max = segment.first ? minus_infinity() : p.state_max[at];
   float sum = segment.first ? 0.0f : p.state_sum[at];
   float* const acc = p.state_acc + at * p.v;
@@ -47,7 +49,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int first = 0; first < end; first += kThreads) {
     const int key = first + static_cast<int>(threadIdx.x);
     const int64_t row = segment.buffer_begin + key;
-    const bool visible = key < end && block.is_visible(block.first_query, mask, key);
+    const bool visible = key < end && block.is_visible(block.first_query, mask, key) &&
+                         (kept == nullptr || ops::keeps_row(kept, key));
     const float score =
         visible ? score_of(p, query, p.kv + (row * p.heads + blockIdx.y) * (p.nope + p.v),
                            p.k_rope + row * p.rope)
@@ -86,6 +89,11 @@ ExpandedParams common_params(const ops::MlaExpandedArgs& args) {
   p.kv = args.kv.as<Bf16>();
   p.k_rope = args.k_rope.as<Bf16>();
   p.tree_mask = args.tree_mask.is_null() ? nullptr : args.tree_mask.as<uint64_t>();
+  if (!args.kept.is_null()) {
+    p.kept = reinterpret_cast<const uint32_t*>(args.kept.as<int32_t>());
+    p.kept_words = args.kept.stride(0);
+    p.kept_from = args.kept_from;
+  }
   p.state_max = args.state_max.as<float>();
   p.state_sum = args.state_sum.as<float>();
   p.state_acc = args.state_acc.as<float>();
@@ -109,6 +117,8 @@ void generic_expanded(const ExpandedParams& p, ops::Stream& stream) {
          stream, p);
 }
 
+namespace {
+
 void mla_expanded(const ops::MlaExpandedArgs& args, ops::Stream& stream) {
   ExpandedParams p = common_params(args);
   const bool fast = takes_tuned_attention() && has_fast_expanded(args);
@@ -126,5 +136,9 @@ void mla_expanded(const ops::MlaExpandedArgs& args, ops::Stream& stream) {
     if (tiles > 0) fast ? fast_expanded(p, args, stream) : generic_expanded(p, stream);
   }
 }
+
+}  // namespace
+
+void add_expanded_attention(ops::Backend& backend) { backend.mla_expanded = {mla_expanded}; }
 
 }  // namespace fathom::cuda

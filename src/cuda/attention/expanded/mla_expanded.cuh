@@ -3,7 +3,7 @@
 //
 // Between calls of its segments a query's state is its maximum score in units of log2, the sum of its weights and its
 // weighted values. Rows are taken 128 at a time from a segment's first one on, so what a query gets depends on where
-// segments begin but not on who else is in the call. Internal to cuda/attention/.
+// segments begin but not on who else is in the call. Internal to cuda/attention/expanded/.
 
 #include "cuda/device/convert.cuh"
 #include "ops/mla.h"
@@ -17,7 +17,10 @@ struct ExpandedParams {
   const Bf16* kv;      // [rows, heads, nope + v]
   const Bf16* k_rope;  // [rows, rope]
   const uint64_t* tree_mask;
-  float* state_max;  // [tokens, heads]
+  const uint32_t* kept;  // [tokens, kept_words]; null: queries see all that is visible
+  int64_t kept_words;
+  int64_t kept_from;  // row of the first query with bits
+  float* state_max;   // [tokens, heads]
   float* state_sum;
   float* state_acc;  // [tokens, heads, v]
   Bf16* out;         // [tokens, heads, v]; null: no segment is the last
@@ -47,6 +50,11 @@ struct ExpandedBlock {
     return static_cast<int>(shared < 0                   ? 0
                             : shared < segment->num_rows ? shared
                                                          : segment->num_rows);
+  }
+  // The first word of what query i keeps of the segment's rows, or null: it sees all that is visible.
+  __device__ const uint32_t* kept(const ExpandedParams& p, int query) const {
+    if (p.kept == nullptr || segment->query_begin + query < p.kept_from) return nullptr;
+    return p.kept + (segment->token_begin + query) * p.kept_words + segment->row_begin / 32;
   }
   __device__ bool is_visible(int query, uint64_t mask, int key) const {
     const int64_t j = segment->row_begin + key - segment->query_begin;

@@ -7,12 +7,14 @@
 // softmax while the values are summed. Tiles behind the last visible key are left out: one that a query does not see
 // leaves its state's bits alone. Blocks with the most keys start first.
 //
+// Queries that keep some of their rows (kHasKept) have a bit of each: a lane's of a tile are one word.
+//
 // Grid: heads of a group x query tiles x groups, so that blocks that run together have few heads and many queries and
 // read most keys and values from the L2 cache. Shared memory: 208 KB.
 
 #include <numeric>
 
-#include "cuda/attention/mla_expanded.cuh"
+#include "cuda/attention/expanded/mla_expanded.cuh"
 #include "cuda/device/quad.cuh"
 #include "cuda/device/softmax.cuh"
 #include "cuda/gemm/tensor_map.h"
@@ -132,6 +134,7 @@ struct WarpQueries {
   float max[2], sum[2];                 // sum: this thread's keys, the state's in one of four
   int query[2];                         // of the segment
   uint64_t mask[2];
+  const uint32_t* kept[2];  // the lane's words, one of each tile; null: all that is visible
 
   __device__ __forceinline__ int64_t state(const ExpandedParams& p,
                                            const ops::ExpandedSegment& segment, int half) const {
@@ -148,6 +151,8 @@ struct WarpQueries {
       const int64_t at = exists ? state(p, segment, half) : 0;
       mask[half] =
           exists && segment.has_tree_mask ? p.tree_mask[segment.token_begin + query[half]] : 0;
+      kept[half] = exists ? block.kept(p, query[half]) : nullptr;
+      if (kept[half] != nullptr) kept[half] += t;
       const bool goes_on = exists && !segment.first;
       max[half] = goes_on ? p.state_max[at] : minus_infinity();
       sum[half] = goes_on && t == 0 ? p.state_sum[at] : 0.0f;
@@ -248,6 +253,23 @@ struct WarpQueries {
     }
   }
 
+  // Of a tile, asked for before its scores are there.
+  __device__ __forceinline__ uint2 kept_keys(int tile) const {
+    constexpr int kWords = kTileKeys / 32;
+    return {kept[0] == nullptr ? ~0u : kept[0][tile * kWords],
+            kept[1] == nullptr ? ~0u : kept[1][tile * kWords]};
+  }
+  __device__ __forceinline__ static void leave_out(const uint2& kept_keys, float (&scores)[16][4]) {
+#pragma unroll
+    for (int n = 0; n < 16; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t of_half = i < 2 ? kept_keys.x : kept_keys.y;
+        if ((of_half >> (2 * n + i % 2) & 1) == 0) scores[n][i] = minus_infinity();
+      }
+    }
+  }
+
   // Scores to weights in place; `factor` brings what was summed before to the new maximum.
   __device__ __forceinline__ void softmax(float scale, float (&scores)[16][4], float (&factor)[2]) {
 #pragma unroll
@@ -335,6 +357,7 @@ __device__ __forceinline__ void clear_non_finite(char* values) {
 }
 
 // One warpgroup's way through the keys. Both take the same tiles.
+template <bool kHasKept>
 struct Consumer {
   const ExpandedParams& p;
   const ExpandedBlock& block;
@@ -360,27 +383,31 @@ struct Consumer {
     meet();
   }
 
-  __device__ __forceinline__ void weigh(const Turn& turn, WarpQueries& queries,
+  __device__ __forceinline__ void weigh(const Turn& turn, const uint2& kept, WarpQueries& queries,
                                         float (&scores)[16][4], float (&factor)[2]) const {
     const int key = turn.tile * kTileKeys;
+    if constexpr (kHasKept) WarpQueries::leave_out(kept, scores);
     if (key + kTileKeys > warp_full_end) queries.hide(block, key, scores);
     queries.softmax(p.scale, scores, factor);
   }
 
   __device__ __forceinline__ void run(WarpQueries& queries) const {
     float scores[16][4], factor[2];
+    uint2 kept{};
     Turn turn{shared_address(shared), 0};
+    if constexpr (kHasKept) kept = queries.kept_keys(0);
     barrier_wait(turn.queries_full(), 0);
     barrier_wait(turn.keys_full(), 0);
     begin_products();
     queries.score(turn, scores);
     wait_products<0>(scores);
     release(turn.keys_empty());
-    weigh(turn, queries, scores, factor);
+    weigh(turn, kept, queries, scores, factor);
     queries.take_weights(scores, factor);
 #pragma unroll 1
     for (const int tiles = (end + kTileKeys - 1) / kTileKeys; turn.tile + 1 < tiles;) {
       const Turn next{turn.shared, turn.tile + 1};
+      if constexpr (kHasKept) kept = queries.kept_keys(next.tile);
       barrier_wait(next.keys_full(), next.phase());
       prepare_values(turn, queries);
       begin_products();
@@ -388,7 +415,7 @@ struct Consumer {
       queries.add_values(turn);
       wait_products<1>(scores);
       release(next.keys_empty());
-      weigh(next, queries, scores, factor);
+      weigh(next, kept, queries, scores, factor);
       wait_products<0>(queries.acc);
       keep_operand(queries.weights);
       release(turn.values_empty());
@@ -416,6 +443,7 @@ __device__ __forceinline__ void init_barriers(uint32_t shared) {
   barriers_are_ready();
 }
 
+template <bool kHasKept>
 __global__ void __launch_bounds__(kThreads + 128, 1)
     expanded_kernel(const __grid_constant__ ExpandedParams p,
                     const __grid_constant__ ExpandedMaps maps) {
@@ -440,7 +468,8 @@ __global__ void __launch_bounds__(kThreads + 128, 1)
     queries.load(p, block);
     const int warp_query = block.first_query + static_cast<int>(threadIdx.x) / 32 * 16;
     if (end > 0)
-      Consumer{p, block, shared, end, block.full_end(block.first_query), block.full_end(warp_query)}
+      Consumer<kHasKept>{
+          p, block, shared, end, block.full_end(block.first_query), block.full_end(warp_query)}
           .run(queries);
     queries.store(p, segment);
   }
@@ -477,7 +506,7 @@ void fast_expanded(const ExpandedParams& p, const ops::MlaExpandedArgs& args, op
                              .kv = tensor_map(rows_of(args), kTileKeys),
                              .k_rope = tensor_map(rope_of(args), kTileKeys)};
   const int group_heads = std::gcd(p.heads, kGroupHeads);
-  launch(expanded_kernel,
+  launch(p.kept == nullptr ? expanded_kernel<false> : expanded_kernel<true>,
          {.grid = dim3(static_cast<unsigned>(group_heads),
                        static_cast<unsigned>(p.tile_end[p.num_segments - 1]),
                        static_cast<unsigned>(p.heads / group_heads)),
