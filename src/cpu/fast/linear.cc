@@ -72,10 +72,10 @@ void run_products(const XRows& x, std::span<const Target> targets, bool accumula
   int64_t rows = 0;
   for (const Target& target : targets) rows += target.weight.rows;
   const TokenGroups groups(tokens);
-  const int64_t step = direct
-                           ? rows_per_task(rows, in, tokens, stream.num_threads())
-                           : wide_rows_per_task(stream.kernels(), rows, groups.count,
-                                                stream.num_threads(), stream.kernels().wide_rows);
+  const int64_t step =
+      direct ? rows_per_task(rows, in, tokens, stream.num_threads())
+             : wide_rows_per_task(rows, groups.count, stream.num_threads(),
+                                  std::max(kWideTaskRows, stream.kernels().wide_rows));
   const auto columns_of = [&](const Target& t) { return (t.weight.rows + step - 1) / step; };
   int64_t num_columns = 0;
   for (const Target& target : targets) num_columns += columns_of(target);

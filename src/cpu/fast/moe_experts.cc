@@ -26,11 +26,16 @@ struct TaskRows {
 
   static TaskRows of(const ops::MoeExpertsArgs& args, const FastStream& stream) {
     const int64_t pairs = args.x.dim(0) * args.ids.dim(1), experts = args.down.data.dim(0);
-    const auto rows = [&](int64_t rows, int64_t groups) {
-      return wide_rows_per_task(stream.kernels(), rows, groups, stream.num_threads(), kMostRows);
+    // Few tokens are few rows of x for every expert, and weights that pass by once: then a task is one long piece of
+    // memory. With many, the outputs of a task should stay in a cache.
+    const bool few = args.x.dim(0) <= stream.kernels().direct_tokens;
+    const auto rows = [&](int64_t rows, int64_t groups, int64_t most) {
+      const int64_t limit = few ? kMostRows : std::max(most, stream.kernels().wide_rows);
+      return wide_rows_per_task(rows, groups, stream.num_threads(), std::min(limit, kMostRows));
     };
-    return {.gate_up = rows(ops::row_values(args.down.data), std::min(pairs, experts)),
-            .down = rows(args.down.data.dim(1), 1)};
+    return {
+        .gate_up = rows(ops::row_values(args.down.data), std::min(pairs, experts), kWideTaskRows),
+        .down = rows(args.down.data.dim(1), 1, kWideTaskRows / 2)};
   }
 };
 

@@ -161,12 +161,10 @@ int64_t rows_per_task(int64_t rows, int64_t in, int64_t num_x, int threads) {
   return std::min((wanted + kGroup - 1) / kGroup * kGroup, int64_t{4} * kScaleBlock);
 }
 
-int64_t wide_rows_per_task(const KernelTable& kernels, int64_t rows, int64_t groups, int threads,
-                           int64_t most) {
+int64_t wide_rows_per_task(int64_t rows, int64_t groups, int threads, int64_t most) {
   constexpr int64_t kTasksPerThread = 4;
   const int64_t balanced = rows * groups / (threads * kTasksPerThread);
-  const int64_t limit = std::min(most, kernels.wide_rows);
-  return std::clamp((balanced + kTileRows - 1) / kTileRows * kTileRows, kTileRows, limit);
+  return std::clamp((balanced + kTileRows - 1) / kTileRows * kTileRows, kTileRows, most);
 }
 
 }  // namespace fathom::cpu

@@ -85,9 +85,12 @@ struct TokenGroups {
 // down) and a task is worth claiming. Multiple of 16.
 int64_t rows_per_task(int64_t rows, int64_t in, int64_t num_x, int threads);
 
-// The same where x has more than direct_tokens rows, which are cut into `groups`: as many as a tile has, but where the
-// kernels lay out x once a tile only so few that each thread gets four tasks. Multiple of 32, at most `most`.
-int64_t wide_rows_per_task(const KernelTable& kernels, int64_t rows, int64_t groups, int threads,
-                           int64_t most);
+// Weight rows of a task in which rows of x pass many times: several tiles, because the kernels fetch the tile that
+// follows in memory, and at the end of a task that is another thread's.
+inline constexpr int64_t kWideTaskRows = 128;
+
+// The same where there are `groups` such products: so few rows that each thread gets four tasks. Multiple of 32, at
+// most `most`.
+int64_t wide_rows_per_task(int64_t rows, int64_t groups, int threads, int64_t most);
 
 }  // namespace fathom::cpu

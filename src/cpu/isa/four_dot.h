@@ -47,8 +47,9 @@ template <class Load>
 }
 
 // Form has: Stored, kKind, X (an element of x), kBits of a weight, kStep elements of which the bytes are kChunks chunks
-// and kVectors vectors, kElements of a row in a vector, kScaled, kPadded (rows of x go on with zeros to a whole step);
-// x_offset(vector of a step); load(), widen(chunk), scales(), add().
+// and kVectors vectors, kElements of a row in a vector, kScaled, kPadded (rows of x go on with zeros to a whole step),
+// kWidenLate (a block keeps chunks, of which products take widen_piece(chunk, vector of it): where that is one
+// operation beside the multiply-adds); x_offset(vector of a step); load(), widen(chunk), scales(), add().
 template <class Form>
 struct FourDot {
   using Plain = Matmul<Vec>;
@@ -101,17 +102,25 @@ struct FourDot {
   struct InPlace {
     FourRows four[kGroups];
     Form form;
-    int64_t ahead;  // elements that are fetched ahead of their use
+    const uint8_t* next;  // the tile that is fetched meanwhile
 
+    // As many lines of the next tile as a step reads of this one, in the order in which they lie: memory is faster in
+    // order than in rows side by side.
+    [[gnu::always_inline]] void fetch(int64_t k) const {
+      constexpr int64_t kRowsOfTile = kGroups * kFour;
+      constexpr int64_t kLines = kRowsOfTile * bytes(kStep) / 64;
+      const uint8_t* const line = next + kRowsOfTile * bytes(k);
+#pragma GCC unroll 8
+      for (int64_t i = 0; i < kLines; ++i) Vec::prefetch(line + i * 64);
+    }
     // A step of all groups at element k, of which n are left.
     template <bool kLast, int kRows>
     [[gnu::always_inline]] void add_step(const X* const (&x)[kRows], int64_t k, int64_t n,
                                          Vec (&sum)[kRows][kGroups]) const {
       __m512i chunks[kGroups][Form::kChunks];
+      if constexpr (!kLast) fetch(k);
 #pragma GCC unroll 8
       for (int j = 0; j < kGroups; ++j) {
-#pragma GCC unroll 4
-        for (int i = 0; i < kFour; ++i) Vec::prefetch(four[j].row[i] + bytes(k + ahead));
         if constexpr (kLast) {
           four[j].last_step(k, n, chunks[j]);
         } else {
@@ -135,23 +144,62 @@ struct FourDot {
     }
   };
 
-  // A block of weights that were widened: [groups, steps, kVectors] vectors from element `begin` of k on, zeros behind
-  // its end to a whole step.
+  // The lines that the next block is made of, some with each step of this one. Many at once would hold up the loads
+  // behind them, because a core waits for two or three dozen lines at most.
+  class Fetch {
+   public:
+    // steps: of all tiles of the block.
+    Fetch(const typename Plain::NextBlock& next, int64_t rows, int64_t steps)
+        : at_(next.w),
+          row_end_(next.w + next.lines * 64),
+          gap_(next.row_bytes - next.lines * 64),
+          row_bytes_(next.row_bytes),
+          left_(next.lines * rows),
+          each_((left_ + steps - 1) / steps) {}
+
+    [[gnu::always_inline]] void step() {
+      if (left_ <= 0) return;
+      left_ -= each_;
+      for (int64_t i = 0; i < each_; ++i) {
+        __builtin_prefetch(at_, 0, 2);
+        at_ += 64;
+        if (at_ == row_end_) {
+          at_ += gap_;
+          row_end_ += row_bytes_;
+        }
+      }
+    }
+
+   private:
+    const char *at_, *row_end_;
+    int64_t gap_, row_bytes_, left_, each_;
+  };
+
+  // A block of weights, widened or in chunks as the form says: [groups, steps, kKept] vectors from element `begin` of k
+  // on, zeros behind its end to a whole step.
   template <int kGroups>
   struct Widened {
     const char* w;
     int64_t begin;
+    Fetch* fetch;
 
+    // Vector v of a step.
+    [[gnu::always_inline]] static __m512i kept(const char* step, int v) {
+      if constexpr (Form::kWidenLate)
+        return Form::widen_piece(_mm512_load_si512(step + v / kPieces * 64), v % kPieces);
+      else
+        return _mm512_load_si512(step + v * 64);
+    }
     template <bool kLast, int kRows>
     [[gnu::always_inline]] void add_step(const X* const (&x)[kRows], int64_t k, int64_t n,
                                          Vec (&sum)[kRows][kGroups]) const {
       const char* const step = w + (k - begin) / kStep * kStepBytes;
+      fetch->step();
 #pragma GCC unroll 8
       for (int v = 0; v < Form::kVectors; ++v) {
         __m512i four[kGroups];
 #pragma GCC unroll 8
-        for (int j = 0; j < kGroups; ++j)
-          four[j] = _mm512_load_si512(step + j * kGroupBytes + v * 64);
+        for (int j = 0; j < kGroups; ++j) four[j] = kept(step + j * kGroupBytes, v);
 #pragma GCC unroll 8
         for (int i = 0; i < kRows; ++i) {
           const __m512i of_x = load_x<kLast>(x[i] + k, v, n);
@@ -223,11 +271,10 @@ struct FourDot {
 
   template <int kRows, int kGroups>
   static void direct_tile(const MatmulTile& t, int64_t row, int64_t column) {
-    InPlace<kGroups> weights{
-        .four = {},
-        .form = {},
-        .ahead = Plain::template prefetch_ahead<typename Form::Stored, kGroups * kFour>(t)};
+    InPlace<kGroups> weights{};
     for (int j = 0; j < kGroups; ++j) weights.four[j] = FourRows::of(t, column + j * kFour);
+    weights.next = weights.four[0].row[0] +
+                   bytes(Plain::template prefetch_ahead<typename Form::Stored, kGroups * kFour>(t));
     Vec total[kRows][kGroups];
     clear(total);
     const Corner corner{.row = row, .column = column};
@@ -268,15 +315,22 @@ struct FourDot {
     const char* w = nullptr;
     Range range;
     float* acc = nullptr;
-    typename Plain::NextBlock next;
+    Fetch* fetch = nullptr;
   };
-  static constexpr int64_t kStepBytes = Form::kVectors * 64, kGroupBytes = 8 * kStepBytes;
-  static constexpr int64_t kWideDepth = 8 * kStep;
+  // Vectors that a step of a block keeps, and the steps of a block. Chunks are half as many, and deep blocks take sums
+  // to the workspace and back more seldom.
+  static constexpr int kKept = Form::kWidenLate ? Form::kChunks : Form::kVectors;
+  static constexpr int64_t kSteps = Form::kWidenLate ? 32 : 8;
+  static constexpr int64_t kStepBytes = kKept * 64, kGroupBytes = kSteps * kStepBytes;
+  static constexpr int64_t kWideDepth = kSteps * kStep;
   static constexpr int64_t kWideGroups = kTileRows / kFour;
+  // Weight rows of a tile of as many rows of x as there are at least where weights are widened.
+  static constexpr int64_t kColumnsOfTile = Vec::columns(Vec::kMaxRows) * kFour;
 
   template <int kRows, int kGroups>
   static void wide_tile(const MatmulTile& t, const Block& b, int64_t row, int64_t column) {
-    const Widened<kGroups> weights{.w = b.w + column / kFour * kGroupBytes, .begin = b.range.begin};
+    const Widened<kGroups> weights{
+        .w = b.w + column / kFour * kGroupBytes, .begin = b.range.begin, .fetch = b.fetch};
     float* const acc = b.acc + (row * kWideGroups + column / kFour) * Vec::kLanes;
     const auto at = [&](int i, int j) { return acc + (i * kWideGroups + j) * Vec::kLanes; };
     const Corner corner{.row = row, .column = column};
@@ -301,13 +355,11 @@ struct FourDot {
   }
 
   template <int kRows>
-  static void wide_rows(const MatmulTile& t, const Block& b, int64_t row, int64_t row_tile) {
+  static void wide_rows(const MatmulTile& t, const Block& b, int64_t row) {
     constexpr int kGroups = Vec::columns(kRows);
     int64_t column = 0;
-    for (; column + (kGroups - 1) * kFour < t.num_w; column += kGroups * kFour) {
-      b.next.template fetch<kGroups * kFour>(column, row_tile);
+    for (; column + (kGroups - 1) * kFour < t.num_w; column += kGroups * kFour)
       wide_tile<kRows, kGroups>(t, b, row, column);
-    }
     for (; column < t.num_w; column += kFour) wide_tile<kRows, 1>(t, b, row, column);
   }
 
@@ -320,9 +372,9 @@ struct FourDot {
         __m512i chunks[Form::kChunks];
         range.end - k >= kStep ? four.step(k, chunks) : four.last_step(k, range.end - k, chunks);
         for (int c = 0; c < Form::kChunks; ++c) {
-          __m512i w[kPieces];
-          form.widen(chunks[c], w);
-          for (int p = 0; p < kPieces; ++p, to += 64) _mm512_store_si512(to, w[p]);
+          __m512i w[kPieces] = {chunks[c]};
+          if constexpr (!Form::kWidenLate) form.widen(chunks[c], w);
+          for (int p = 0; p < kKept / Form::kChunks; ++p, to += 64) _mm512_store_si512(to, w[p]);
         }
       }
     }
@@ -335,16 +387,14 @@ struct FourDot {
     for (int64_t begin = 0; begin < t.in; begin += kWideDepth) {
       const Range range{begin, begin + kWideDepth < t.in ? begin + kWideDepth : t.in};
       widen(t, range, widened);
-      const Block block{
-          .w = widened,
-          .range = range,
-          .acc = acc,
-          .next = Plain::template next_block<typename Form::Stored>(t, range.end, kWideDepth)};
-      int64_t row_tile = 0;
-      for (int64_t row = 0; row < t.num_x; ++row_tile)
-        row += Plain::with_rows(t.num_x - row, [&](auto rows) {
-          wide_rows<decltype(rows)::kValue>(t, block, row, row_tile);
-        });
+      const auto next = Plain::template next_block<typename Form::Stored>(t, range.end, kWideDepth);
+      const int64_t column_tiles = (t.num_w + kColumnsOfTile - 1) / kColumnsOfTile;
+      const int64_t steps = (range.end - begin + kStep - 1) / kStep;
+      Fetch fetch(next, t.num_w, next.row_tiles * column_tiles * steps);
+      const Block block{.w = widened, .range = range, .acc = acc, .fetch = &fetch};
+      for (int64_t row = 0; row < t.num_x;)
+        row += Plain::with_rows(
+            t.num_x - row, [&](auto rows) { wide_rows<decltype(rows)::kValue>(t, block, row); });
     }
     for (int64_t i = 0; i < t.num_x; ++i)
       for (int64_t column = 0; column < t.num_w; column += kFour)

@@ -18,7 +18,7 @@ struct PackedForm {
   using X = uint16_t;
   static constexpr int64_t kStep = kPackedStep;
   static constexpr int kVectors = 8;
-  static constexpr bool kScaled = true, kPadded = true;
+  static constexpr bool kScaled = true, kPadded = true, kWidenLate = false;
 
   [[gnu::always_inline]] static Vec add(__m512i x, __m512i w, Vec sum) {
     return {_mm512_dpbf16_ps(sum.v, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(w))};
