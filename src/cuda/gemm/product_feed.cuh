@@ -16,26 +16,48 @@
 
 namespace fathom::cuda {
 
+// One thread: the stage's rows of b.
+template <class C>
+__device__ __forceinline__ void load_b(const TiledParams& p, const Ring<C>& ring, const Tile& tile,
+                                       int k) {
+  const int row = tile.group * (tile.is_second ? p.second.group_rows : p.group_rows) + tile.column;
+  const int at =
+      (C::kHasMoreGroups && tile.is_second ? tile.group * p.second.group_k : 0) + k * C::kBlockK;
+  const CUtensorMap* const b = tile.is_second ? &p.second.b : &p.b;
+  barrier_expect(ring.full(), C::kStageBytes);
+  load_tile(b, ring.b(), ring.full(), at, row);
+  load_tile(b, ring.b() + C::kBBytes / 2, ring.full(), at, row + p.half_distance);
+}
+
+// Stages of the first tile whose b is asked for before the wait for the kernel before: none writes it, nor the tiles.
+template <class C>
+__device__ __forceinline__ int early_stages(const TiledParams& p) {
+  return min(C::kStages, p.num_steps);
+}
+template <class C>
+__device__ __forceinline__ void feed_early(const TiledParams& p, uint32_t shared) {
+  const int index = static_cast<int>(blockIdx.x) / kClusterBlocks;
+  if (index >= num_pairs<C>(p)) return;
+  const Tile tile = tile_at<C>(p, index, static_cast<int>(cluster_rank()));
+  Ring<C> ring(shared);
+  for (int k = 0; k < early_stages<C>(p); ++k, ring.advance()) load_b(p, ring, tile, k);
+}
+
 // One thread. Its half of the rows goes to both blocks, so a stage must be empty in both.
 template <class C>
 __device__ __forceinline__ void feed(const TiledParams& p, uint32_t shared) {
   const int rank = static_cast<int>(cluster_rank());
   constexpr int kHalf = C::kBlockM / kClusterBlocks;
   Ring<C> ring(shared);
+  int early = early_stages<C>(p);
   for_each_tile<C>(p, shared, [&](const Tile& tile, Queue<C>& queue) {
-    const int a_row = tile.row + rank * kHalf;
-    const int b_row =
-        tile.group * (tile.is_second ? p.second.group_rows : p.group_rows) + tile.column;
-    const int b_k = C::kHasMoreGroups && tile.is_second ? tile.group * p.second.group_k : 0;
-    const CUtensorMap* const b = tile.is_second ? &p.second.b : &p.b;
-    for (int k = 0; k < p.num_steps; ++k, ring.advance()) {
-      barrier_wait(ring.empty(), ring.phase ^ 1);
-      barrier_expect(ring.full(), C::kStageBytes);
-      load_tile_to(&p.a, ring.a() + rank * kHalf * C::kRowBytes, ring.full(), k * C::kBlockK, a_row,
-                   0b11);
-      load_tile(b, ring.b(), ring.full(), b_k + k * C::kBlockK, b_row);
-      load_tile(b, ring.b() + C::kBBytes / 2, ring.full(), b_k + k * C::kBlockK,
-                b_row + p.half_distance);
+    for (int k = 0; k < p.num_steps; ++k, --early, ring.advance()) {
+      if (early <= 0) {
+        barrier_wait(ring.empty(), ring.phase ^ 1);
+        load_b(p, ring, tile, k);
+      }
+      load_tile_to(&p.a, ring.a() + rank * kHalf * C::kRowBytes, ring.full(), k * C::kBlockK,
+                   tile.row + rank * kHalf, 0b11);
       if (C::kHasQueue && rank == 0) queue.feed(p, k);
     }
   });

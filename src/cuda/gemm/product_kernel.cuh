@@ -258,6 +258,7 @@ __global__ void __launch_bounds__(kTiledThreads, 1)
     init_barriers<C>(shared);
   }
   cluster_sync_parted();
+  if (!C::kAllFeed && threadIdx.x == 0) feed_early<C>(p, shared);
   wait_for_previous();
   let_next_start();  // what this kernel waited for may be read before its end, then
   if (threadIdx.x < kWarpgroup) {
