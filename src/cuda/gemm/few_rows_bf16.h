@@ -28,6 +28,9 @@ struct FewRowsBf16Args {
   tensor::Bf16* out = nullptr;  // [rows, n]
 };
 
+// Tokens of a call whose experts have few rows each, at most: of 256 the tiles of product.h are faster.
+inline constexpr int64_t kFewRowsBf16Tokens = 128;
+
 bool takes_few_rows_bf16(Stored weight, int64_t inter, int64_t hidden_size);
 // REQUIRES: down comes right behind gate and up, which come behind what made the tiles.
 void few_rows_bf16(const FewRowsBf16Args& args, ops::Stream& stream);

@@ -264,7 +264,8 @@ ExpertSizes sizes_of(const ops::MoeExpertsArgs& args) {
   const Stored weight = stored_as(args.down);
   const bool may_have_few =
       takes_few_rows(weight, inter, hidden_size) || takes_few_rows_bf16(weight, inter, hidden_size);
-  const bool has_few = may_have_few && args.ids.dim(0) <= kFewRowsTokens;
+  const int64_t most_few = weight == Stored::kBf16 ? kFewRowsBf16Tokens : kFewRowsTokens;
+  const bool has_few = may_have_few && args.ids.dim(0) <= most_few;
   return {.groups = {.tokens = args.ids.dim(0),
                      .num_experts_per_tok = args.ids.dim(1),
                      .first_expert = args.first_expert,
