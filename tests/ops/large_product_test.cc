@@ -476,16 +476,19 @@ TEST_P(LargeProductTest, norms_of_many_rows_have_the_bits_of_few) {
   for (size_t i = 0; i < many.size(); ++i) EXPECT_TRUE(many[i] == each[i]) << i;
 }
 
-TEST_P(LargeProductTest, the_gate_of_many_tokens_chooses_as_the_gate_of_few) {
-  const int64_t tokens = 1000, hidden_size = 1088, experts = 72, chosen = 6;
-  ref::Random random(10);
-  const HostTensor rows = random.normal(act(), {kPeriod, hidden_size});
-  const DeviceTensor weight = upload(random.normal(DType::kBf16, {experts, hidden_size}, 0.05));
-  const DeviceTensor bias = upload(random.normal(DType::kF32, {experts}, 0.1));
-  const auto run = [&](ops::GateKind kind, int64_t count) {
-    const DeviceTensor x = upload(repeated(rows, count));
-    const DeviceTensor ids = empty(DType::kI32, {count, chosen});
-    const DeviceTensor weights = empty(DType::kF32, {count, chosen});
+class GateTest : public LargeProductTest {
+ protected:
+  static constexpr int64_t kChosen = 6;
+
+  // The choice of `count` tokens, which repeat the rows, as values of ids and of weights.
+  std::pair<HostTensor, HostTensor> choose(ops::GateKind kind, int64_t count, int64_t hidden_size,
+                                           int64_t experts) {
+    ref::Random random(10);
+    const DeviceTensor x = upload(repeated(random.normal(act(), {kPeriod, hidden_size}), count));
+    const DeviceTensor weight = upload(random.normal(DType::kBf16, {experts, hidden_size}, 0.05));
+    const DeviceTensor bias = upload(random.normal(DType::kF32, {experts}, 0.1));
+    const DeviceTensor ids = empty(DType::kI32, {count, kChosen});
+    const DeviceTensor weights = empty(DType::kF32, {count, kChosen});
     ops::MoeGateArgs args;
     args.kind = kind;
     args.x = x.view();
@@ -498,15 +501,39 @@ TEST_P(LargeProductTest, the_gate_of_many_tokens_chooses_as_the_gate_of_few) {
     args.ids = ids.view();
     args.weights = weights.view();
     ops::moe_gate(args, stream());
-    return std::pair{download(ids.view()), download(weights.view())};
-  };
+    return {download(ids.view()), download(weights.view())};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(backends, GateTest, testing::ValuesIn(gpu_or_stand_in()), backend_name);
+
+TEST_P(GateTest, of_many_tokens_chooses_as_that_of_few) {
+  const int64_t tokens = 2000, hidden_size = 1088, experts = 72;
   for (const ops::GateKind kind : {ops::GateKind::kSoftmaxGreedy, ops::GateKind::kSigmoidNoAux}) {
-    const auto few = run(kind, kPeriod), many = run(kind, tokens);
+    const auto few = choose(kind, kPeriod, hidden_size, experts);
+    const auto many = choose(kind, tokens, hidden_size, experts);
     for (int64_t t = 0; t < tokens; ++t)
-      for (int64_t j = 0; j < chosen; ++j) {
+      for (int64_t j = 0; j < kChosen; ++j) {
         ASSERT_EQ(many.first.at(t, j), few.first.at(t % kPeriod, j)) << t;
         ASSERT_NEAR(many.second.at(t, j), few.second.at(t % kPeriod, j), 1e-5) << t;
       }
+  }
+}
+
+// Of widths and numbers of experts that the kernel of some hundred tokens takes.
+TEST_P(GateTest, of_some_tokens_has_the_bits_of_that_of_few) {
+  const int64_t tokens = 400;
+  for (const int64_t experts : {64, 72, 160}) {
+    for (const int64_t hidden_size : {1024, 2048, 5120}) {
+      SCOPED_TRACE(testing::Message() << experts << " experts, " << hidden_size);
+      const auto kind = ops::GateKind::kSigmoidNoAux;
+      const auto few = choose(kind, kPeriod, hidden_size, experts);
+      const auto some = choose(kind, tokens, hidden_size, experts);
+      for (int64_t t = 0; t < tokens; ++t)
+        for (int64_t j = 0; j < kChosen; ++j) {
+          ASSERT_EQ(some.first.at(t, j), few.first.at(t % kPeriod, j)) << t;
+          ASSERT_EQ(some.second.at(t, j), few.second.at(t % kPeriod, j)) << t;
+        }
+    }
   }
 }
 

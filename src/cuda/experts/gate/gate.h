@@ -32,6 +32,11 @@ struct GateSums {
 void gate_logits(const ops::MoeGateArgs& args, GateTokens tokens, float* parts,
                  ops::Stream& stream);
 
+// The same for some hundred tokens, where the shapes and types suit it.
+bool takes_some_tokens(const ops::MoeGateArgs& args, GateTokens tokens);
+void gate_logits_of_some(const ops::MoeGateArgs& args, GateTokens tokens, float* parts,
+                         ops::Stream& stream);
+
 // Whole logits (one split) of many tokens, where the shapes and types suit it.
 bool takes_many_tokens(const ops::MoeGateArgs& args);
 void gate_logits_of_many(const ops::MoeGateArgs& args, float* logits, ops::Stream& stream);

@@ -1,25 +1,21 @@
 // Whole logits of many tokens for bf16 weights, with the bits of the parts of logits.cu and their sum in order.
 // Bound by the tensor cores through warp-wide products: 2 * tokens * experts * hidden_size operations.
 // Grid: one block per 128 experts and 64 tokens, 8 warps of 32 x 32; two blocks a multiprocessor. Shared: 4 stages of
-// 64 channels, 96 KB, filled by asynchronous copies; chunks of 16 bytes are swizzled, so that eight lanes, which read
-// four chunks of two rows, meet all banks.
+// 64 channels, 96 KB.
 
 #include "cuda/device/convert.cuh"
 #include "cuda/elementwise/vector.cuh"
-#include "cuda/experts/gate/fragments.cuh"
 #include "cuda/experts/gate/gate.h"
-#include "cuda/ptx/copy.cuh"
+#include "cuda/experts/gate/logits_tile.cuh"
 #include "cuda/ptx/pdl.cuh"
-#include "cuda/ptx/shared.cuh"
 #include "cuda/runtime/launch.cuh"
 
 namespace fathom::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kBlockExperts = 128, kBlockTokens = 64, kWarpTile = 32;
-constexpr int kStages = 4, kStageChannels = 64, kChunks = kStageChannels / kVector;
-constexpr int kRowTiles = kWarpTile / 16, kTokenTiles = kWarpTile / 8;
+constexpr int kBlockExperts = 128;
+constexpr int kStages = 4;
 constexpr int64_t kMinTokens = 1409;  // fewer are faster in the other kernel, measured on an H200
 
 struct ManyParams {
@@ -30,55 +26,7 @@ struct ManyParams {
   int steps;  // of a split
 };
 
-struct Stage {
-  uint4 weight[kBlockExperts][kChunks];
-  uint4 x[kBlockTokens][kChunks];
-};
-
-// Where a row's chunk lies.
-__device__ __forceinline__ int swizzled(int row, int chunk) { return chunk ^ (row % 2 * 4); }
-
-template <int kRows>
-__device__ __forceinline__ void copy_rows(uint4 (&to)[kRows][kChunks], const Bf16* from, int stride,
-                                          int num_rows, int channel) {
-#pragma unroll
-  for (int i = 0; i < kRows * kChunks / kThreads; ++i) {
-    const int at = i * kThreads + static_cast<int>(threadIdx.x);
-    const int row = at / kChunks, chunk = at % kChunks;
-    const bool valid = row < num_rows;
-    copy_async_16(shared_address(&to[row][swizzled(row, chunk)]),
-                  from + (valid ? row * stride : 0) + channel + chunk * kVector, valid);
-  }
-}
-
-// The warp's 32 x 32 products of one step of 32 channels.
-__device__ __forceinline__ void multiply_step(const Stage& stage, int half, int first_row,
-                                              int first_token,
-                                              float (&d)[kRowTiles][kTokenTiles][4]) {
-  const int lane = threadIdx.x % 32, chunk = half * 4 + lane % 4;
-  uint4 x[kTokenTiles];
-#pragma unroll
-  for (int t = 0; t < kTokenTiles; ++t) {
-    const int token = first_token + t * 8 + lane / 4;
-    x[t] = stage.x[token][swizzled(token, chunk)];
-  }
-  uint4 low[kRowTiles], high[kRowTiles];
-#pragma unroll
-  for (int r = 0; r < kRowTiles; ++r) {
-    const int row = first_row + r * 16 + lane / 4;
-    low[r] = stage.weight[row][swizzled(row, chunk)];
-    high[r] = stage.weight[row + 8][swizzled(row, chunk)];
-  }
-  // Products into one sum wait for each other, so all sums get their first before any gets its second.
-#pragma unroll
-  for (int r = 0; r < kRowTiles; ++r)
-#pragma unroll
-    for (int t = 0; t < kTokenTiles; ++t) multiply_first(d[r][t], low[r], high[r], x[t]);
-#pragma unroll
-  for (int r = 0; r < kRowTiles; ++r)
-#pragma unroll
-    for (int t = 0; t < kTokenTiles; ++t) multiply_second(d[r][t], low[r], high[r], x[t]);
-}
+using Stage = LogitsStage<kBlockExperts>;
 
 // The sum goes on with the next split.
 __device__ __forceinline__ void add_split(float (&d)[kRowTiles][kTokenTiles][4],
@@ -106,8 +54,10 @@ __global__ void __launch_bounds__(kThreads, 2) sum_whole(const __grid_constant__
   const auto fill = [&](int stage) {
     if (stage < num_stages) {
       Stage& to = stages[stage % kStages];
-      copy_rows(to.weight, weight, p.hidden_size, p.experts - first_expert, stage * kStageChannels);
-      copy_rows(to.x, x, p.x_stride, p.tokens - first_block_token, stage * kStageChannels);
+      copy_rows<kThreads>(to.weight, weight, p.hidden_size, p.experts - first_expert,
+                          stage * kStageChannels);
+      copy_rows<kThreads>(to.x, x, p.x_stride, p.tokens - first_block_token,
+                          stage * kStageChannels);
     }
     commit_copies();
   };

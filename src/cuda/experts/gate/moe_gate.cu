@@ -21,8 +21,8 @@ Scratch carve(const ops::MoeGateArgs& args, DeviceArena& arena) {
   return {.parts = arena.take<float>(std::max(tokens, parts) * experts)};
 }
 
-// About where the other kernels take as long as one tile of the product; an estimate, only 8192 tokens were timed.
-constexpr int64_t kMinProductTokens = 1000;
+// V3's gate in parts takes as long there, V2-Lite's with 2048 tokens.
+constexpr int64_t kMinProductTokens = 1409;
 
 // Many tokens as one large product, whose bits differ from those of the parts.
 bool gate_logits_by_product(const ops::MoeGateArgs& args, float* logits, ops::Stream& stream) {
@@ -57,7 +57,8 @@ void moe_gate(const ops::MoeGateArgs& args, ops::Stream& stream) {
   }
   for (int64_t begin = 0; begin < tokens; begin += kGroupTokens) {
     const GateTokens group{.begin = begin, .end = std::min(begin + kGroupTokens, tokens)};
-    gate_logits(args, group, scratch.parts, stream);
+    const bool are_some = takes_some_tokens(args, group);
+    (are_some ? gate_logits_of_some : gate_logits)(args, group, scratch.parts, stream);
     choose_experts(args, group, {.parts = scratch.parts, .splits = kGateSplits}, stream);
   }
 }
