@@ -313,17 +313,23 @@ void Mla::attend_absorbed(const TokenRange& range, const LayerStep& step) const 
   const ForwardBatch& batch = step.batch;
   const int64_t sequences = batch.num_absorbed_sequences;
   const AbsorbedTokens tokens = absorbed(range, step);
-  ops::mla_absorbed({.q_latent = tokens.q_latent,
-                     .q_rope = tokens.q_rope,
-                     .cache = step.cache,
-                     .query_start = batch.query_start.slice(0, 0, sequences + 1),
-                     .kv_len = batch.kv_len.slice(0, 0, sequences),
-                     .block_tables = batch.tables().slice(0, 0, sequences),
-                     .tree_mask = absorbed_tree_mask(batch),
-                     .plan = step.plan.absorbed,
-                     .scale = softmax_scale_,
-                     .out = tokens.out_latent},
-                    step.stream);
+  const ops::MlaAbsorbedArgs attention{.q_latent = tokens.q_latent,
+                                       .q_rope = tokens.q_rope,
+                                       .cache = step.cache,
+                                       .query_start = batch.query_start.slice(0, 0, sequences + 1),
+                                       .kv_len = batch.kv_len.slice(0, 0, sequences),
+                                       .block_tables = batch.tables().slice(0, 0, sequences),
+                                       .tree_mask = absorbed_tree_mask(batch),
+                                       .plan = step.plan.absorbed,
+                                       .scale = softmax_scale_,
+                                       .out = tokens.out_latent};
+  if (quantises_out(step)) {
+    ops::HeadLinearQuantizeArgs both = out_args(step);
+    both.attention = &attention;
+    if (step.stream.backend().head_linear_quantize.has(both, step.stream))
+      return ops::head_linear_quantize(both, step.stream);
+  }
+  ops::mla_absorbed(attention, step.stream);
   leave_latent(range, step);
 }
 

@@ -1,6 +1,7 @@
 #include "ops/head_linear.h"
 
 #include "ops/boundary.h"
+#include "ops/mla.h"
 
 namespace fathom::ops {
 
@@ -52,6 +53,10 @@ void head_linear_quantize(const HeadLinearQuantizeArgs& args, Stream& stream) {
   expect_product(args.x, args.weight, stream.backend().act, dims);
   Dim all("heads * out", dims.heads.value() * dims.out.value());
   expect_quantised("out", args.out, {&dims.tokens, &all});
+  if (args.attention != nullptr) {
+    expect_absorbed(*args.attention, stream);
+    FATHOM_CHECK(args.attention->out.data() == args.x.data(), "x is not attention's output");
+  }
   dispatch("head_linear_quantize", args.weight.data.dtype(), stream.backend().head_linear_quantize,
            args, stream);
 }

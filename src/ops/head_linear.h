@@ -17,6 +17,8 @@
 // head_linear_quantize, fused: head_linear, then quantize_fp8 of the rows that the heads' outputs make together
 // (ops/quantize_fp8.h). A backend's entry takes some calls (Operator::takes), and all others are made of the parts.
 //   out     f8_e4m3[tokens, heads * out] with f32[tokens, ceil(heads * out / 128)]
+//   attention   null, or the call of mla_absorbed whose output is x: it runs as a part of this, and x may be anything
+//               afterwards
 
 #include "ops/activation.h"
 #include "ops/backend.h"
@@ -32,10 +34,13 @@ struct HeadLinearArgs {
 };
 void head_linear(const HeadLinearArgs& args, Stream& stream);
 
+struct MlaAbsorbedArgs;
+
 struct HeadLinearQuantizeArgs {
   tensor::Tensor x;
   Weight weight;
   Activation out;
+  const MlaAbsorbedArgs* attention = nullptr;
 };
 // REQUIRES: the stream's backend takes it.
 void head_linear_quantize(const HeadLinearQuantizeArgs& args, Stream& stream);

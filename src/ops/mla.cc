@@ -65,7 +65,7 @@ void mla_plan(const MlaPlanArgs& args, Stream& stream) {
   dispatch("mla_plan", stream.backend().act, stream.backend().mla_plan, args, stream);
 }
 
-void mla_absorbed(const MlaAbsorbedArgs& args, Stream& stream) {
+void expect_absorbed(const MlaAbsorbedArgs& args, const Stream& stream) {
   const DType act = stream.backend().act;
   Dim tokens("tokens"), heads("heads"), kv_lora_rank("kv_lora_rank");
   Dim qk_rope_head_dim("qk_rope_head_dim"), seqs("seqs"), max_blocks("max_blocks");
@@ -81,6 +81,10 @@ void mla_absorbed(const MlaAbsorbedArgs& args, Stream& stream) {
                 stream.backend());
   expect_contiguous("q_latent", args.q_latent);
   expect_contiguous("out", args.out);
+}
+
+void mla_absorbed(const MlaAbsorbedArgs& args, Stream& stream) {
+  expect_absorbed(args, stream);
   dispatch("mla_absorbed", args.cache.format.latent, stream.backend().mla_absorbed, args, stream);
 }
 

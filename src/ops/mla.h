@@ -72,6 +72,8 @@ struct MlaAbsorbedArgs {
   tensor::Tensor out;
 };
 void mla_absorbed(const MlaAbsorbedArgs& args, Stream& stream);
+// The checks of a call, also of one that is a part of another operator.
+void expect_absorbed(const MlaAbsorbedArgs& args, const Stream& stream);
 
 struct MlaExpandedArgs {
   tensor::Tensor q, kv, k_rope;

@@ -37,6 +37,7 @@ void run_out_parts(const ops::HeadLinearQuantizeArgs& args, ops::Stream& stream)
   const ops::DeviceBuffer memory = *ops::DeviceBuffer::allocate(stream.backend(), 1 << 22);
   tensor::Arena arena = memory.arena();
   const int64_t tokens = args.x.dim(0), heads = args.x.dim(1), dim = args.weight.data.dim(1);
+  if (args.attention != nullptr) ops::mla_absorbed(*args.attention, stream);
   const Tensor out = arena.allocate(DType::kF32, {tokens, heads, dim});
   ops::head_linear({.x = args.x, .weight = args.weight, .out = out}, stream);
   ops::quantize_fp8(

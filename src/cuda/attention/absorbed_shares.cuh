@@ -53,8 +53,9 @@ struct SequenceUnits {
 
 // `first`: the lane's of the first 32 sequences. A block begins with this, one instruction behind the other, so few of
 // them count.
-__device__ __forceinline__ Shares make_shares(const AbsorbedParams& p, const SequenceRows& first) {
-  const int lane = threadIdx.x % 32, blocks = static_cast<int>(gridDim.x);
+__device__ __forceinline__ Shares make_shares(const AbsorbedParams& p, const SequenceRows& first,
+                                              int blocks) {
+  const int lane = threadIdx.x % 32;
   int counts[4] = {};  // of units of 1024, 512, 256, 128 rows
   const auto count = [&](const SequenceRows& rows) {
     const SequenceUnits s = SequenceUnits::of(p, rows, kChunkShift - 3);
@@ -70,7 +71,7 @@ __device__ __forceinline__ Shares make_shares(const AbsorbedParams& p, const Seq
     counts[i] = __reduce_add_sync(0xffffffffu, counts[i]);
     if (lane == i) mine = static_cast<uint32_t>(counts[i]);
   }
-  const uint32_t share = (mine + blocks - 1) / gridDim.x;
+  const uint32_t share = (mine + blocks - 1) / static_cast<uint32_t>(blocks);
   Shares best{};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -200,7 +201,7 @@ __device__ __forceinline__ WalkState begin_walk(const AbsorbedParams& p, const S
 }
 __device__ __forceinline__ WalkState begin_walk(const AbsorbedParams& p, int block) {
   const SequenceRows first = SequenceRows::of(p, threadIdx.x % 32);
-  return begin_walk(p, first, make_shares(p, first), block);
+  return begin_walk(p, first, make_shares(p, first, static_cast<int>(gridDim.x)), block);
 }
 
 }  // namespace fathom::cuda::absorbed

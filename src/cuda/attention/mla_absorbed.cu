@@ -6,9 +6,10 @@
 // inner dimension in four quarters over the warps; softmax in float32; values by tensor cores, 64 columns a warp.
 // Then block i merges columns [64 i, 64 (i + 1)) of all eight, by pairs, pairs of pairs, and those two. A cluster goes
 // through its chunks in order; where an item has several clusters, each leaves its chunks' sums in scratch and the one
-// that comes last merges them, in the same order. So which rows are added when is fixed by their numbers, and a query's
-// bits depend on nothing but what it sees. Calls with many items of 16 query rows, or whose sequences may be long, go
-// to mla_absorbed_stream.cu, where the same sums are taken in the same order.
+// that comes last merges them, in the same order, or the kernel behind this one does (absorbed_parts.cuh). So which
+// rows are added when is fixed by their numbers, and a query's bits depend on nothing but what it sees. Calls with many
+// items of 16 query rows, or whose sequences may be long, go to mla_absorbed_stream.cu, where the same sums are taken
+// in the same order.
 //
 // Grid: 8 * items x clusters of an item. Shared memory: 103 to 108 KB (16 rows, two blocks on a
 // multiprocessor), 213 to 225 KB (64 rows).
@@ -18,6 +19,7 @@
 #include <algorithm>
 
 #include "cuda/attention/absorbed_merge.cuh"
+#include "cuda/attention/absorbed_parts.cuh"
 #include "cuda/attention/absorbed_shares.cuh"
 #include "cuda/attention/absorbed_split.cuh"
 #include "cuda/attention/ops.h"
@@ -47,15 +49,16 @@ __global__ void __launch_bounds__(kThreads, kMTiles == 1 ? 2 : 1)
     absorbed_kernel(const __grid_constant__ AbsorbedParams p) {
   using Layout = BlockLayout<kMTiles, kIsF8>;
   extern __shared__ __align__(128) char shared[];
-  let_next_start();
+  if (!p.leaves_parts) let_next_start();
   wait_for_previous();
+  if (p.leaves_parts) let_next_start();  // who adds them up reads lengths before its own wait
   const int item = blockIdx.x / kCluster, slice = blockIdx.x % kCluster;
   const QueryGroup group = find_group(p, item, Layout::kRows);
   if (group.seq < 0) return;
   SliceSum<kMTiles> total;
   total.clear();
   if (group.kv_len == 0) {  // padding
-    if (blockIdx.y != 0) return;
+    if (blockIdx.y != 0 || p.leaves_parts) return;
 #pragma unroll
     for (int m = 0; m < kMTiles; ++m) total.merged[m].sum = 1.0f;
     return total.write(p, group, slice);
@@ -71,7 +74,7 @@ __global__ void __launch_bounds__(kThreads, kMTiles == 1 ? 2 : 1)
     sum.clear();
     merge_splits<kMTiles, Layout>(slice, shared, sum);
     cluster_arrive();
-    if (clusters == 1) {
+    if (clusters == 1 && !p.leaves_parts) {
 #pragma unroll
       for (int m = 0; m < kMTiles; ++m) total.add(m, sum.stats(m), sum.vector(m));
     } else {
@@ -79,6 +82,7 @@ __global__ void __launch_bounds__(kThreads, kMTiles == 1 ? 2 : 1)
     }
     cluster_wait();  // nobody reads this block's shared memory any more
   }
+  if (p.leaves_parts) return;
   if (clusters > 1) {
     auto* const flag = reinterpret_cast<uint32_t*>(shared + Layout::kFactors);
     if (!SharedItem<kMTiles>::is_last(p, item, slice, clusters, flag)) return;
@@ -202,7 +206,7 @@ void carve(const ops::MlaAbsorbedArgs& args, DeviceArena& arena, AbsorbedParams&
   const int64_t rows = shared_rows(args) * max_chunks;
   const int64_t node_rows = stream_nodes(args, max_chunks) * kStreamRows;
   p.values = arena.take<float>(std::max(rows, node_rows) * kLatent);
-  p.stats = arena.take<float2>(std::max(rows * kCluster, node_rows));
+  p.stats = arena.take<float2>(std::max(rows, node_rows) * kCluster);
 }
 
 template <int kMTiles, bool kIsF8>
@@ -224,6 +228,31 @@ void start_two_chunks(const AbsorbedParams& p, const Plan& plan, ops::Stream& st
           .shared_bytes = BlockLayout<1, kIsF8>::kBytes,
           .cluster = kTwoChunks},
          stream, p);
+}
+
+// Starts the kernel of a call that is not wide; returns its parameters.
+AbsorbedParams start(const ops::MlaAbsorbedArgs& args, const Plan& plan, bool leaves_parts,
+                     ops::Stream& stream) {
+  AbsorbedParams p = absorbed_params(args);
+  p.group_tokens = plan.group_tokens;
+  p.head_groups = plan.head_groups;
+  p.max_chunks = static_cast<int>(plan.max_chunks);
+  p.tickets = CudaStream::of(stream).tickets();
+  p.leaves_parts = leaves_parts;
+  DeviceArena arena(stream.scratch());
+  carve(args, arena, p);
+  p.max_nodes = static_cast<int>(plan.nodes);
+  const bool is_f8 = args.cache.format.latent == tensor::DType::kF8E4M3;
+  if (plan.nodes > 0) {
+    start_stream(p, is_f8, stream);
+  } else if (plan.has_two_chunks) {
+    is_f8 ? start_two_chunks<true>(p, plan, stream) : start_two_chunks<false>(p, plan, stream);
+  } else if (plan.m_tiles == 1) {
+    is_f8 ? start<1, true>(p, plan, stream) : start<1, false>(p, plan, stream);
+  } else {
+    is_f8 ? start<4, true>(p, plan, stream) : start<4, false>(p, plan, stream);
+  }
+  return p;
 }
 
 bool takes_wide(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream) {
@@ -253,23 +282,21 @@ int64_t scratch_bytes(const ops::MlaAbsorbedArgs& args, const ops::Stream& strea
 
 void run(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
   if (takes_wide(args, stream)) return run_wide(args, stream);
+  start(args, make_plan(args), /*leaves_parts=*/false, stream);
+}
+
+bool can_leave_parts(const ops::MlaAbsorbedArgs& args) {
+  constexpr int64_t kMostSequences = 32;  // a lane each
+  if (!can_run(args) || args.out.dim(1) != kStreamRows || args.kv_len.dim(0) > kMostSequences)
+    return false;
   const Plan plan = make_plan(args);
-  AbsorbedParams p = absorbed_params(args);
-  p.group_tokens = plan.group_tokens;
-  p.head_groups = plan.head_groups;
-  p.max_chunks = static_cast<int>(plan.max_chunks);
-  p.tickets = CudaStream::of(stream).tickets();
-  DeviceArena arena(stream.scratch());
-  carve(args, arena, p);
-  p.max_nodes = static_cast<int>(plan.nodes);
-  const bool is_f8 = args.cache.format.latent == tensor::DType::kF8E4M3;
-  if (plan.nodes > 0) return start_stream(p, is_f8, stream);
-  if (plan.has_two_chunks)
-    return is_f8 ? start_two_chunks<true>(p, plan, stream)
-                 : start_two_chunks<false>(p, plan, stream);
-  if (plan.m_tiles == 1)
-    return is_f8 ? start<1, true>(p, plan, stream) : start<1, false>(p, plan, stream);
-  is_f8 ? start<4, true>(p, plan, stream) : start<4, false>(p, plan, stream);
+  return plan.nodes > 0 || plan.clusters > 1;
+}
+
+PartsLeft leave_parts(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
+  const Plan plan = make_plan(args);
+  return {.params = start(args, plan, /*leaves_parts=*/true, stream),
+          .stream_blocks = plan.nodes > 0 ? num_multiprocessors() : 0};
 }
 
 }  // namespace fathom::cuda::absorbed

@@ -34,6 +34,7 @@ struct AbsorbedParams {
   uint32_t* tickets;  // [items, 8]; of a call that streams [blocks, 4]
   // A call that streams (mla_absorbed_stream.cu) has values of nodes, f32[nodes, 8, 256, 4], and stats [nodes, 16].
   int max_nodes;
+  bool leaves_parts;  // as values and stats, for another kernel (absorbed_parts.cuh)
 
   // The first token of a sequence; of `seqs`: one past the last token.
   __device__ __forceinline__ int first_token(int seq) const {

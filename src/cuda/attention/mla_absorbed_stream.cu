@@ -8,7 +8,8 @@
 //   2 warps    softmax, which waits for its own results most of the time
 // So copies, in f8 scores too, are under way while the eight merge and write. Splits of a chunk are merged as they
 // come, chunks of an item through scratch. Of an item that several blocks share each unit leaves a node in scratch; the
-// block that comes last merges them, or all of them do (absorbed_combine.cuh).
+// block that comes last merges them, or all of them do (absorbed_combine.cuh), or the kernel behind this one
+// (absorbed_parts.cuh).
 //
 // Bound by memory: 1152 (656) bytes of a cache row. Grid: multiprocessors. Shared memory: 221 (196) KB.
 
@@ -16,6 +17,7 @@
 
 #include "cuda/attention/absorbed_combine.cuh"
 #include "cuda/attention/absorbed_f8.cuh"
+#include "cuda/attention/absorbed_parts.cuh"
 #include "cuda/attention/mla_absorbed.h"
 #include "cuda/mma/panels.cuh"
 #include "cuda/ptx/barrier.cuh"
@@ -386,7 +388,13 @@ struct Consumer {
         if (ends_item) return write_item<kIsF8>(p, part.group, node);
         continue;
       }
-      SharedNodes::store(p, part.first_unit + (leaf >> shift), node);
+      const int unit = part.first_unit + (leaf >> shift);
+      if (p.leaves_parts) {
+        PartsPlace::leave<kIsF8>(p, unit, node);
+        if (ends_item) return;
+        continue;
+      }
+      SharedNodes::store(p, unit, node);
       if (!ends_item) continue;
       if (!adds_up_alone(part, shares, walk.is_last())) return;
       merges = true;
@@ -427,7 +435,7 @@ __global__ void __launch_bounds__(Roles<kIsF8>::kStreamThreads, 1)
   using Layout = StreamLayout<kIsF8>;
   using Roles = Roles<kIsF8>;
   extern __shared__ __align__(128) char shared[];
-  let_next_start();
+  if (!p.leaves_parts) let_next_start();
   if (threadIdx.x == 0) {
     const uint32_t at = shared_address(shared);
 #pragma unroll
@@ -444,6 +452,7 @@ __global__ void __launch_bounds__(Roles<kIsF8>::kStreamThreads, 1)
   }
   __syncthreads();
   wait_for_previous();
+  if (p.leaves_parts) let_next_start();  // who adds them up reads lengths before its own wait
   const auto thread = static_cast<int>(threadIdx.x), helper = thread - Roles::kFirstHelper;
   const bool is_producer = helper >= 0 && helper < 32 * kProducerWarps;
   if (!is_producer) named_barrier_sync(kWalkBarrier, Roles::kStreamThreads - 32);

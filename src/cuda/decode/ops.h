@@ -19,5 +19,7 @@ void mla_query(const ops::MlaQueryArgs& args, ops::Stream& stream);
 bool takes_mla_query(const ops::MlaQueryArgs& args, const ops::Stream& stream);
 void head_linear_quantize(const ops::HeadLinearQuantizeArgs& args, ops::Stream& stream);
 bool takes_head_linear_quantize(const ops::HeadLinearQuantizeArgs& args, const ops::Stream& stream);
+int64_t head_linear_quantize_scratch(const ops::HeadLinearQuantizeArgs& args,
+                                     const ops::Stream& stream);
 
 }  // namespace fathom::cuda

@@ -10,6 +10,7 @@ void add_decode(ops::Backend& backend) {
       .run = mla_decode, .takes = takes_mla_decode, .lacks = {DType::kF32, DType::kF8E4M3}};
   backend.mla_query = {.run = mla_query, .takes = takes_mla_query, .lacks = {DType::kF32}};
   backend.head_linear_quantize = {.run = head_linear_quantize,
+                                  .scratch_bytes = head_linear_quantize_scratch,
                                   .takes = takes_head_linear_quantize,
                                   .lacks = {DType::kF32, DType::kF8E4M3}};
   for (const int rows : {decode::kShortRows, decode::kMostRows})
