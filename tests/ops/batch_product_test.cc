@@ -2,6 +2,7 @@
 
 #include "cuda/linear/batch_product.h"
 
+#include "cuda/gemm/large.h"
 #include "ops/linear.h"
 #include "ops/quantize_fp8.h"
 #include "tests/ops/direct_product.h"
@@ -127,6 +128,34 @@ TEST_P(BatchProductTest, a_pair_has_the_bits_of_two_products) {
     ASSERT_TRUE(run(dtype, params));
     EXPECT_TRUE(bytes(pair_a.view()) == bytes(one_a.view())) << tensor::dtype_name(dtype);
     EXPECT_TRUE(bytes(pair_b.view()) == bytes(one_b.view())) << tensor::dtype_name(dtype);
+  }
+}
+
+// Tiles of 64 rows and of 128; tails on both sides; more lines than the scales that are asked for ahead.
+TEST_P(BatchProductTest, many_rows_have_the_bits_of_gemm) {
+  struct Many {
+    int64_t tokens, in, out;
+  };
+  for (const Many& c : {Many{129, 1040, 264}, Many{300, 7168, 520}, Many{1000, 528, 1000}}) {
+    SCOPED_TRACE(testing::Message() << c.tokens << "x" << c.in << "x" << c.out);
+    ref::Random random(static_cast<uint64_t>(c.in + c.out));
+    const HostTensor rows = random.normal(act(), {kPeriod, c.in});
+    const ref::HostWeight weight = ref::random_weight(random, DType::kF8E4M3, {c.out, c.in});
+    const DeviceWeight device_weight = upload_weight(weight);
+    const DeviceRows x = upload_quantised(repeated(rows, c.tokens));
+    const DeviceTensor out = empty(act(), {c.tokens, c.out});
+    const DeviceTensor large_out = empty(act(), {c.tokens, c.out});
+    cuda::ProductParams params = params_of(x.values.view(), x.scale.view());
+    params.a = part_of(device_weight, out.view());
+    ASSERT_TRUE(cuda::takes_many_rows(cuda::Stored::kF8, params));
+    ASSERT_TRUE(run(DType::kF8E4M3, params));
+    expect_repeated(out.view(), ref::linear(rows, weight), kBounds);
+    const ops::LinearArgs large{
+        .x = x.view(), .weight = device_weight.view(), .out = large_out.view()};
+    stream().begin_operator({.op = "linear", .dtype = DType::kF8E4M3},
+                            cuda::large_linear_scratch(large));
+    ASSERT_TRUE(cuda::large_linear(large, stream()));
+    EXPECT_TRUE(bytes(out.view()) == bytes(large_out.view()));
   }
 }
 

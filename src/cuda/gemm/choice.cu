@@ -71,4 +71,9 @@ std::vector<int64_t> library_rows_up_to(DType dtype, int64_t n, int64_t k, int64
   return found;
 }
 
+bool is_chosen(DType dtype, int64_t n, int64_t k, int64_t rows) {
+  const MatrixShape shape{dtype, n, k};
+  return chosen == GemmBackend::kCublasLt || tuned_entry(shape, rows) != nullptr;
+}
+
 }  // namespace fathom::cuda

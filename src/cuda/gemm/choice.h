@@ -29,5 +29,7 @@ std::optional<int64_t> library_rows(tensor::DType dtype, int64_t n, int64_t k, i
 tuned::MatrixChoice choose_tiles(tensor::DType dtype, int64_t n, int64_t k, int64_t rows);
 // Those of calls of up to so many rows: who reserves memory for `rows` runs smaller calls in it too.
 std::vector<int64_t> library_rows_up_to(tensor::DType dtype, int64_t n, int64_t k, int64_t rows);
+// Whether a file or --gemm-backend cublaslt says how such products are made; else other kernels may take them.
+bool is_chosen(tensor::DType dtype, int64_t n, int64_t k, int64_t rows);
 
 }  // namespace fathom::cuda

@@ -18,6 +18,8 @@ struct BatchParams {
   CUtensorMap x, a, b;
   ProductParams product;
   int box = 128;  // columns of a block's tile, of which the tokens are some: 32, 64, 96 or 128
+  // All blocks run at once with one on a multiprocessor, whose shared memory each then has for itself.
+  bool alone = false;
   int x_head = 0, weight_head = 0;  // columns of x and rows of the weight from one head to the next
 };
 

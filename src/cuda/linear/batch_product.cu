@@ -6,6 +6,7 @@
 #include "cuda/linear/batch_params.h"
 #include "cuda/linear/choose.h"
 #include "cuda/linear/line.cuh"
+#include "cuda/linear/plan.h"
 #include "cuda/runtime/launch.cuh"
 
 namespace fathom::cuda {
@@ -50,13 +51,28 @@ bool heads_fit(DType dtype, const ProductParams& p, const Matrices& matrices) {
 
 int box_of(int tokens) { return tokens <= 32 ? 32 : tokens <= 64 ? 64 : tokens <= 96 ? 96 : 128; }
 
+int64_t num_units(const ProductParams& p) {
+  return int64_t{num_tiles(p.a.rows, kBatchRows)} + num_tiles(p.b.rows, kBatchRows);
+}
+// Columns of the tiles of many tokens that all run at once, each alone on a multiprocessor; 0: there are too many.
+int box_of_many(const ProductParams& p) {
+  for (const int box : {64, 128})
+    if (num_units(p) * num_tiles(p.tokens, box) <= num_multiprocessors()) return box;
+  return 0;
+}
+// Whether each block finds a multiprocessor for itself: pairs fill the device, larger clusters do not.
+bool fits_alone(int64_t blocks, int cluster) {
+  return blocks <=
+         (cluster <= 2 ? num_multiprocessors() : part_of_device(64, num_multiprocessors()));
+}
+
 CUtensorMap map_of_weight(Stored stored, const Matrix& matrix) {
   return holds_pairs(stored) ? plain_map(matrix, kBatchRows, kPairLineBytes)
                              : tensor_map(matrix, kBatchRows);
 }
 
 // Matrices of heads are small: they take any number of tokens, kMaxBatchTokens at a time. Of others that many are
-// gemm/large.h's.
+// gemm/large.h's, but where takes_many_rows().
 bool has_many_tokens(const ProductParams& p) { return p.tokens > kMaxBatchTokens; }
 
 // Returns the number of blocks of a head.
@@ -81,9 +97,14 @@ unsigned divide(DType dtype, ProductParams& p) {
 
 }  // namespace
 
+bool takes_many_rows(Stored weight, const ProductParams& params) {
+  return weight == Stored::kF8 && params.heads == 1 && box_of_many(params) > 0;
+}
+
 bool run_batch_product(Stored weight, const ProductParams& params, ops::Stream& stream) {
+  const bool has_many = has_many_tokens(params) && params.heads == 1;
   if (weight == Stored::kF32 || weight == Stored::kI4 || params.in == 0 ||
-      (has_many_tokens(params) && params.heads == 1))
+      (has_many && !takes_many_rows(weight, params)))
     return false;
   const DType dtype = row_dtype_of(weight);
   const Matrices matrices = matrices_of(weight, params);
@@ -91,17 +112,19 @@ bool run_batch_product(Stored weight, const ProductParams& params, ops::Stream& 
   if (!can_map(matrices.x) || !can_map(matrices.a) || (has_b && !can_map(matrices.b)) ||
       !heads_fit(dtype, params, matrices))
     return false;
-  const int box_tokens =
-      std::min<int>(params.tokens, weight == Stored::kU4 ? kPairTokens : kMaxBatchTokens);
+  const int box = has_many ? box_of_many(params) : box_of(params.tokens);
+  const int box_tokens = std::min<int>(params.tokens, weight == Stored::kU4 ? kPairTokens : box);
   BatchParams batch{.x = tensor_map(matrices.x, box_tokens),
                     .a = map_of_weight(weight, matrices.a),
                     .b = has_b ? map_of_weight(weight, matrices.b) : CUtensorMap{},
                     .product = params,
-                    .box = box_of(params.tokens)};
+                    .box = box};
   const int64_t row_bytes = params.in * tensor::dtype_bytes(dtype);
   batch.x_head = static_cast<int>(params.x_head_bytes / tensor::dtype_bytes(dtype));
   batch.weight_head = static_cast<int>(params.a.weight_head_bytes / row_bytes);
   const unsigned blocks = divide(dtype, batch.product);
+  batch.alone = params.heads == 1 &&
+                fits_alone(int64_t{blocks} * num_tiles(params.tokens, box), batch.product.cluster);
   if (weight == Stored::kF8) {
     run_batch_f8(batch, blocks, stream);
   } else if (weight == Stored::kI8Blocks) {

@@ -2,13 +2,15 @@
 // out[t, n] = sum over k of weight[n, k] * x[t, k] for up to 128 tokens, of heads any number. Bound by reading the
 // weight once, rows * in * sizeof(W) bytes; the tokens come from the L2 cache, once per block.
 //
-// A block has 64 rows of the weight and all tokens. One warp feeds a ring of stages in shared memory, each a line
-// (128 bytes) of the weight's rows and of the tokens; two warpgroups multiply on the tensor cores, each half of the
-// tokens: weights are the first operand, tokens the columns. Where a matrix has few tiles of rows a group of blocks,
-// part of a cluster, divides its lines and adds the sums in order of rank through each other's shared memory.
+// A block has 64 rows of the weight and all tokens. One thread feeds a ring of stages in shared memory, each a line
+// (128 bytes) of the weight's rows and of the tokens, and a warp the lines' scales; two warpgroups multiply on the
+// tensor cores, each half of the tokens: weights are the first operand, tokens the columns. Where a matrix has few
+// tiles of rows a group of blocks, part of a cluster, divides its lines and adds the sums in order of rank through each
+// other's shared memory.
 //
 // Grid: x = blocks of matrix a, then of b, y = tiles of tokens, z = heads. Two blocks fit on a multiprocessor, so one's
-// loads run while the other starts or stores, and the next kernel's weights are under way before this one ends.
+// loads run while the other starts or stores, and the next kernel's weights are under way before this one ends. FP8 has
+// a kernel of which one fits, with twice the stages, for grids that then still run at once.
 // Shared memory: stages, scales of the next lines (f8, i8 of blocks), barriers; at the end the block's sums
 // [token, row] in place of the stages.
 // Pairs of 4 bits with zero points (u4) have lines of 64 channels, 32 bytes of a row: each warpgroup takes every second
@@ -17,7 +19,8 @@
 // Order of sums: k rises within a block, of u4 within a warpgroup, the second of which is added to the first; f8 and i8
 // in blocks of 128 that are scaled and added in float32; then ranks rise. i8 with scales of channels is summed as
 // integers and scaled as it is stored.
-// The division depends on the matrices alone, so a row has the same bits at every number of tokens.
+// The division depends on the matrices alone, so a row has the same bits at every number of tokens up to 128, and at
+// every larger one, where there is none.
 
 #include <algorithm>
 #include <type_traits>
@@ -36,32 +39,38 @@
 
 namespace fathom::cuda {
 
-// Lines whose scales are loaded at once, and for which there is room: where a stage is free again, so must be the room
-// of the scales that come with its line.
-inline constexpr int kMostStages = 8, kScaleStep = 4, kScaleLines = 12;
-static_assert(kMostStages + kScaleStep <= kScaleLines);
-inline constexpr int kBatchConsumers = 2 * 128, kBatchThreads = kBatchConsumers + 32;
+// Lines whose scales are loaded at once.
+inline constexpr int kMostStages = 8, kScaleStep = 4;
+inline constexpr int kBatchConsumers = 2 * 128;
 
-template <class WeightT, int kTokensT>
+template <class WeightT, int kTokensT, bool kAloneT>
 struct BatchConfig {
   using Weight = WeightT;
   using Sum = OperandSumOf<Weight>;  // of a line
   using Total = SumOf<Weight>;
   static constexpr bool kScaled = kLineScales<Weight>, kExpands = kIsU4<Weight>;
-  static constexpr int kTokens = kTokensT;                           // of a block
+  static constexpr int kThreads = kBatchConsumers + (kScaled ? 2 : 1) * 32;
+  static constexpr bool kAlone = kAloneT;   // on a multiprocessor, else there are two
+  static constexpr int kTokens = kTokensT;  // of a block
   static constexpr int kColumns = kExpands ? kTokens : kTokens / 2;  // of a warpgroup
   static constexpr int kSums = kColumns / 2;                         // of a thread
   // Lines that are multiplied at a time: a scaled line's sums, kept apart until they are scaled, are few then.
-  static constexpr int kAhead = kScaled && kColumns <= 32 ? 2 : 1;
+  static constexpr int kAhead = kScaled && (kAlone || kColumns <= 32) ? 2 : 1;
   // Elements of a line as the copy engine counts them: of the tokens, and of the weight's rows.
   static constexpr int kWidth = kExpands ? kLineWidth<tensor::Bf16> : kLineWidth<Weight>;
   static constexpr int kWeightWidth = kExpands ? kPairLineBytes : kWidth;
   static constexpr int kWeightBytes = kBatchRows * (kExpands ? kPairLineBytes : kLineBytes);
   static constexpr int kTileBytes = kWeightBytes + kTokens * kLineBytes;
-  static constexpr int kScales = kScaled ? kTokens : 0;  // floats of a line
-  static constexpr int kMostShared = 112 << 10;          // of two blocks on a multiprocessor
+  // Floats of a line; a warp that stores those of four lines meets no bank twice.
+  static constexpr int kScales = kScaled ? kTokens + 8 : 0;
+  // Of kScaleStep lines each, that are asked for ahead.
+  static constexpr int kScaleSets = kTokens > 64 ? 2 : 4;
+  static constexpr int kMostShared = (kAlone ? 226 : 112) << 10;
   static constexpr int kStages =
-      std::min(kMostStages, (kMostShared - kScaleLines * kScales * 4) / (kTileBytes + 16));
+      std::min(kAlone ? 2 * kMostStages : kMostStages,
+               (kMostShared - kScaleStep * kScales * 4) / (kTileBytes + kScales * 4 + 16));
+  // Where a stage is free again, so must be the room of the scales that come with its line.
+  static constexpr int kScaleLines = kStages + kScaleStep;
   static constexpr int kScalesAt = kStages * kTileBytes;
   static constexpr int kBarriersAt = kScalesAt + kScaleLines * kScales * 4;
   static constexpr int kSharedBytes = kBarriersAt + kStages * 16;
@@ -167,7 +176,7 @@ struct BatchProduct {
   }
   __device__ __forceinline__ float* scales_of(int line) const {
     return reinterpret_cast<float*>(shared + C::kScalesAt) +
-           (line - begin) % kScaleLines * C::kScales;
+           (line - begin) % C::kScaleLines * C::kScales;
   }
   // Products of both, which the sums are multiplied with.
   __device__ __forceinline__ void keep_scales(int first_line, const Scales& scales) const {
@@ -178,29 +187,40 @@ struct BatchProduct {
       to[i * 8 + lane / kScaleStep] = scales.tokens[i] * scales.weight;
   }
 
-  // The feeding warp, once the kernel before is done.
-  __device__ __forceinline__ void feed() const {
-    const bool leads = threadIdx.x % 32 == 0;
-    Scales scales;
-    if constexpr (C::kScaled) load_scales(begin, scales);
-    if (leads) feed_first_tokens();
+  // One thread, once the kernel before is done.
+  __device__ __forceinline__ void feed_tiles() const {
+    feed_first_tokens();
     Ring ring{base};
     for (int line = begin; line < end; ++line, ring.advance()) {
       if (line >= begin + C::kStages) {
         barrier_wait(ring.empty(), ring.phase ^ 1);
-        __syncwarp();  // once the stage is loaded, a lane that still waits could miss the phase
-        if (leads) {
-          load_weights(ring, line);
-          load_tokens(ring, line);
+        load_weights(ring, line);
+        load_tokens(ring, line);
+      }
+      if constexpr (!C::kScaled) barrier_arrive(ring.full());
+    }
+  }
+  // A warp of its own, which waits for memory several times a tile: the copies go on meanwhile.
+  __device__ __forceinline__ void feed_scales() const {
+    constexpr int kAheadLines = C::kScaleSets * kScaleStep;
+    Scales scales[C::kScaleSets];
+#pragma unroll
+    for (int i = 0; i < C::kScaleSets; ++i)
+      if (begin + i * kScaleStep < end) load_scales(begin + i * kScaleStep, scales[i]);
+    Ring ring{base};
+    for (int first = begin; first < end; first += kAheadLines) {
+#pragma unroll
+      for (int i = 0; i < C::kScaleSets; ++i) {
+        const int from = first + i * kScaleStep;
+        for (int line = from; line < min(from + kScaleStep, end); ++line, ring.advance()) {
+          if (line >= begin + C::kStages) {
+            barrier_wait(ring.empty(), ring.phase ^ 1);
+            __syncwarp();  // once the stage is loaded, a lane that still waits could miss the phase
+          }
+          if (line == from) keep_scales(from, scales[i]);
+          barrier_arrive(ring.full());
         }
-      }
-      const bool needs_scales = C::kScaled && (line - begin) % kScaleStep == 0;
-      if constexpr (C::kScaled) {
-        if (needs_scales) keep_scales(line, scales);
-      }
-      if (C::kScaled || leads) barrier_arrive(ring.full());
-      if constexpr (C::kScaled) {
-        if (needs_scales && line + kScaleStep < end) load_scales(line + kScaleStep, scales);
+        if (from + kAheadLines < end) load_scales(from + kAheadLines, scales[i]);
       }
     }
   }
@@ -402,7 +422,7 @@ struct BatchProduct {
     const int end_token = (rank + 1) * num_tokens / part.group;
     constexpr int kPieces = kBatchRows / 4;  // of a token, four rows each
     const int pieces = (end_token - begin_token) * kPieces;
-    for (int i = threadIdx.x; i < pieces; i += kBatchThreads) {
+    for (int i = threadIdx.x; i < pieces; i += C::kThreads) {
       const int token = begin_token + i / kPieces, row = i % kPieces * 4;
       const float* const mine = sums + token * C::kSumStride + row;
       const float4 sum =
@@ -413,8 +433,12 @@ struct BatchProduct {
   }
 };
 
+// Types that have a kernel with the shared memory of a whole multiprocessor.
+template <class Weight>
+inline constexpr bool kMayBeAlone = std::is_same_v<Weight, tensor::F8E4M3>;
+
 template <class C>
-__global__ void __launch_bounds__(kBatchThreads, 2)
+__global__ void __launch_bounds__(C::kThreads, C::kAlone ? 1 : 2)
     batch_product_kernel(const __grid_constant__ BatchParams params) {
   extern __shared__ __align__(1024) char shared[];
   let_next_start();
@@ -428,9 +452,11 @@ __global__ void __launch_bounds__(kBatchThreads, 2)
   wait_for_previous();
   typename C::Total totals[C::kSums];
   if (works) {
-    if (feeds) {
-      product.feed();
-    } else {
+    if (threadIdx.x == kBatchConsumers) {
+      product.feed_tiles();
+    } else if (C::kScaled && threadIdx.x >= kBatchConsumers + 32) {
+      product.feed_scales();
+    } else if (!feeds) {
       product.consume(totals);
     }
   }
@@ -442,16 +468,24 @@ __global__ void __launch_bounds__(kBatchThreads, 2)
   if (in_cluster) cluster_sync();  // nobody leaves while its sums are read
 }
 
-template <class Weight, int kTokens>
-void launch_batch_product(const BatchParams& params, unsigned blocks, ops::Stream& stream) {
-  using C = BatchConfig<Weight, kTokens>;
+template <class C>
+void start_batch_product(const BatchParams& params, unsigned blocks, ops::Stream& stream) {
   launch(batch_product_kernel<C>,
-         {.grid = dim3(blocks, num_tiles(params.product.tokens, kTokens),
+         {.grid = dim3(blocks, num_tiles(params.product.tokens, C::kTokens),
                        static_cast<unsigned>(params.product.heads)),
-          .block = kBatchThreads,
+          .block = C::kThreads,
           .shared_bytes = C::kSharedBytes,
           .cluster = params.product.cluster},
          stream, params);
+}
+
+template <class Weight, int kTokens>
+void launch_batch_product(const BatchParams& params, unsigned blocks, ops::Stream& stream) {
+  if constexpr (kMayBeAlone<Weight> && kTokens > 32) {
+    if (params.alone)
+      return start_batch_product<BatchConfig<Weight, kTokens, true>>(params, blocks, stream);
+  }
+  start_batch_product<BatchConfig<Weight, kTokens, false>>(params, blocks, stream);
 }
 
 // Others take 128 columns for 65 to 96 tokens, pairs their tiles of 64.

@@ -18,6 +18,9 @@ inline constexpr int64_t kMaxStreamedTokens = tuned::kMaxStreamedRows;
 // of heads, which run here too and have the bits of one another.
 inline constexpr int64_t kMaxBatchTokens = tuned::kMaxBatchRows;
 
+// Whether it also takes more tokens than that, of a matrix without heads: FP8 with so few outputs that all tiles run at
+// once. A row then has gemm/'s bits, whose order of sums it is.
+bool takes_many_rows(Stored weight, const ProductParams& params);
 // Whether it takes these types, sizes and strides; if so it has enqueued the product.
 // REQUIRES: tokens, heads and a.rows are not 0.
 bool run_batch_product(Stored weight, const ProductParams& params, ops::Stream& stream);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cuda/gemm/choice.h"
 #include "cuda/gemm/large.h"
 #include "cuda/gemm/quantize_rows.h"
 #include "cuda/linear/batch_product.h"
@@ -56,6 +57,17 @@ void quantise(QuantizeRowsParams rows, Stored weight, ProductParams& params, ops
 
 bool may_be_large(int64_t tokens, const ops::Stream& stream) {
   return tokens > kMaxBatchTokens && !stream.backend().batch_invariant;
+}
+// Calls of many rows that the kernels of a batch take, of one matrix or of two.
+bool is_many_for_batch(const ops::Activation& x, const ops::Weight& a, int64_t rows_of_b) {
+  const int64_t rows_of_a = a.data.dim(0);
+  if (has_zero_points(a) || is_chosen(a.data.dtype(), rows_of_a + rows_of_b, x.dim(1), x.dim(0)))
+    return false;
+  ProductParams params;
+  params.tokens = static_cast<int>(x.dim(0));
+  params.a.rows = static_cast<int>(rows_of_a);
+  params.b.rows = static_cast<int>(rows_of_b);
+  return takes_many_rows(stored_as(a), params);
 }
 
 ProductPart part_of(const ops::Weight& weight, const Tensor& out) {
@@ -112,7 +124,9 @@ int64_t linear_scratch(const ops::LinearArgs& args, const ops::Stream& stream) {
 
 void linear(const ops::LinearArgs& args, ops::Stream& stream) {
   if (args.x.dim(0) == 0 || args.weight.data.dim(0) == 0) return;
-  if (may_be_large(args.x.dim(0), stream) && large_linear(args, stream)) return;
+  if (may_be_large(args.x.dim(0), stream) && !is_many_for_batch(args.x, args.weight, 0) &&
+      large_linear(args, stream))
+    return;
   if (has_zero_points(args.weight)) {
     if (!run_zero_point_batch(args, stream)) zero_point_linear(args, stream);
     return;
@@ -134,7 +148,8 @@ int64_t linear_pair_scratch(const ops::LinearPairArgs& args, const ops::Stream& 
 
 void linear_pair(const ops::LinearPairArgs& args, ops::Stream& stream) {
   const bool one_is_empty = args.a.weight.data.dim(0) == 0 || args.b.weight.data.dim(0) == 0;
-  const bool large = may_be_large(args.x.dim(0), stream);
+  const bool large = may_be_large(args.x.dim(0), stream) &&
+                     !is_many_for_batch(args.x, args.a.weight, args.b.weight.data.dim(0));
   if (large && large_linear_pair(args, stream)) return;
   if (one_is_empty || large || has_zero_points(args.a.weight)) {
     cuda::linear({.x = args.x, .weight = args.a.weight, .out = args.a.out}, stream);
