@@ -258,7 +258,7 @@ struct QueryStep {
   __device__ __forceinline__ void run() const {
     if (threadIdx.x == kStepMultiplying) init_barriers();
     __syncwarp();
-    cluster_arrive();
+    cluster_arrive_relaxed();
     if (threadIdx.x >= kStepMultiplying) return feed();
     float w_scale[kGroupLines];
 #pragma unroll

@@ -12,6 +12,7 @@
 #include "cuda/attention/choice.h"
 #include "cuda/attention/mla_absorbed.h"
 #include "cuda/attention/ops.h"
+#include "cuda/attention/sparse/few_lists.h"
 #include "cuda/attention/sparse/ops.h"
 #include "cuda/attention/sparse/shared_lists.h"
 #include "cuda/runtime/device_arena.h"
@@ -125,6 +126,7 @@ int64_t mla_sparse_scratch(const ops::MlaSparseArgs& args, const ops::Stream& st
 
 void mla_sparse(const ops::MlaSparseArgs& args, ops::Stream& stream) {
   const ops::MlaAbsorbedArgs absorbed = as_absorbed(args);
+  if (absorbed::takes_few_lists(absorbed)) return absorbed::attend_few_lists(absorbed, stream);
   const bool is_wide = args.cache.format.latent == DType::kBf16 && may_take_wide(absorbed, stream);
   is_wide ? attend_wide(args, stream) : cuda::mla_absorbed(absorbed, stream);
 }
