@@ -10,6 +10,8 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "cuda/runtime/stream.cuh"
 
@@ -17,7 +19,7 @@ namespace fathom::cuda {
 
 struct LaunchShape {
   dim3 grid{1}, block{1};
-  int shared_bytes = 0;  // dynamic; above 32 KB the kernel's limit is raised
+  int shared_bytes = 0;  // dynamic, whatever the kernel declares itself
   int cluster = 1;       // blocks of a cluster, along x
   // All blocks run at once, whatever other streams do: of kernels whose blocks wait for each other. They need room.
   bool together = false;
@@ -27,11 +29,11 @@ template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const LaunchShape& shape, ops::Stream& stream,
             Arguments&&... arguments) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
-  // By default a kernel has 48 KB for both; kernels with this much dynamic memory declare 16 KB at most.
-  constexpr int kDefaultShared = 48 << 10, kMostStatic = 16 << 10;
-  if (shape.shared_bytes > kDefaultShared - kMostStatic)
+  // By default a kernel has 48 KB for what it declares and what it is given together, and nobody here knows the former.
+  constexpr int kDefaultShared = 48 << 10;
+  if (shape.shared_bytes > 0)
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               shape.shared_bytes),
+                               std::max(shape.shared_bytes, kDefaultShared)),
           "raise a kernel's shared memory");
   if (shape.cluster > 8)
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
