@@ -54,7 +54,32 @@ bool Dsa::make_queries_and_lists(const NormedRows& x, const LayerStep& step) con
   return true;
 }
 
+bool Dsa::attends_to_all(const LayerStep& step) {
+  const ForwardBatch& batch = step.batch;
+  const TokenRange decodes{.begin = 0, .end = batch.num_absorbed_tokens};
+  return batch.num_tokens() == decodes.size() && decodes.size() <= ops::kFewSparseTokens &&
+         step.buffers.mla.q.dim(1) <= ops::kFewSparseHeads && batch.tree_mask.is_null() &&
+         !Indexer::has_to_choose(step);
+}
+
+void Dsa::forward_to_all(const NormedRows& x, const LayerStep& step, const Tensor& out) const {
+  const TokenRange tokens{.begin = 0, .end = step.batch.num_absorbed_tokens};
+  bool has_absorbed = mla_.absorbs_compressed(step);
+  if (has_absorbed) {
+    mla_.compress(x.input(), step);
+    indexer_.append_keys(step);
+    mla_.absorb_compressed(/*settled=*/true, step);
+  } else {
+    has_absorbed = mla_.make_queries(x.input(), {}, step);
+    indexer_.append_keys(step);
+  }
+  if (!has_absorbed) mla_.absorb(tokens, step);
+  mla_.attend_absorbed(tokens, step);
+  mla_.project_out(step, out);
+}
+
 void Dsa::forward(const NormedRows& x, const LayerStep& step, const Tensor& out) const {
+  if (attends_to_all(step)) return forward_to_all(x, step, out);
   const bool has_absorbed = make_queries_and_lists(x, step);
   // Before the expanded form, which takes the memory of lists and absorbed queries.
   for (const ListedTokens& listed : step.plan.listed) {

@@ -26,17 +26,12 @@ int64_t max_rows(const LayerStep& step) {
   return step.batch.tables().dim(1) * step.index_cache.block_tokens();
 }
 
-// With lists to make, and room for more rows than are kept.
-bool has_to_choose(const LayerStep& step) {
-  return !step.plan.listed.empty() && max_rows(step) > step.buffers.index.topk();
-}
-
 // Whether the ranks share the tokens: two gathers take some 15 us between GPUs, in which one scores and chooses for
 // 10 tokens of 32k. With half of this work two ranks' step became 1.5% longer. By what all ranks know alike.
 bool is_shared(const TokenRange& range, const LayerStep& step) {
   constexpr int64_t kWork = 128;  // pairs of a token and a row, by rank and by row that is kept
   const int64_t ranks = step.rank.tp->size();
-  return ranks > 1 && has_to_choose(step) &&
+  return ranks > 1 && Indexer::has_to_choose(step) &&
          range.size() * max_rows(step) >= kWork * ranks * step.buffers.index.topk();
 }
 
@@ -97,6 +92,14 @@ void Indexer::append_keys_and_queries(const ops::IndexAppendQueryArgs& args,
   ops::linear(ops::weights_product(args), step.stream);
   ops::index_append(args.append, step.stream);
   ops::index_query(args.query, step.stream);
+}
+
+bool Indexer::has_to_choose(const LayerStep& step) {
+  return !step.plan.listed.empty() && max_rows(step) > step.buffers.index.topk();
+}
+
+void Indexer::append_keys(const LayerStep& step) const {
+  ops::index_append(keys_of(step), step.stream);
 }
 
 bool Indexer::shares_choice(const LayerStep& step) {

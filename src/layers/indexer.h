@@ -35,6 +35,10 @@ class Indexer {
   // the tokens of the plan's lists. x: not quantised. q_a: where takes() it, else the caller has made query_product().
   void append_and_choose(const tensor::Tensor& x, const CompressedRows& q_a,
                          const LayerStep& step) const;
+  // With lists to make, and room in the tables for more rows than are kept.
+  static bool has_to_choose(const LayerStep& step);
+  // Keys of buffers.index.k into the cache, in steps that choose nothing.
+  void append_keys(const LayerStep& step) const;
   // Whether ranks share the choice, which then ends with an exchange.
   static bool shares_choice(const LayerStep& step);
 

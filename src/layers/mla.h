@@ -66,6 +66,8 @@ class Mla : public Attention {
   // Fills q_latent.
   void absorb(const TokenRange& tokens, const LayerStep& step) const;
   AbsorbedTokens absorbed(const TokenRange& tokens, const LayerStep& step) const;
+  // Absorbed attention of the tokens to all rows that they see, and leave_latent().
+  void attend_absorbed(const TokenRange& tokens, const LayerStep& step) const;
   // From out_latent to the heads' outputs. REQUIRES: where no token takes the expanded form, the tokens are all.
   void leave_latent(const TokenRange& tokens, const LayerStep& step) const;
   // The expanded calls of the plan.
@@ -98,7 +100,6 @@ class Mla : public Attention {
   // What q_b_proj reads. REQUIRES: q_lora_rank, project_down().
   ops::Activation compressed_queries(const LayerStep& step) const;
   ops::KvAppendArgs append_args(const LayerStep& step) const;
-  void attend_absorbed(const TokenRange& tokens, const LayerStep& step) const;
   void project_out(const ops::Activation& heads_out, const LayerStep& step,
                    const tensor::Tensor& out) const;
 

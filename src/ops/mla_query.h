@@ -15,8 +15,8 @@
 //   rows      of kv_append; its table is that of the queries too
 //   q_latent  act[tokens, heads, kv_lora_rank]
 //   settled   all that this reads was there, and what it writes was done with, before the operator launched last began,
-//             so that it may run beside that one. REQUIRES with it: since index_append_query (ops/index.h) there were
-//             only index_scores and top_rows
+//             so that it may run beside that one. REQUIRES with it: that was index_append (ops/index.h), or since
+//             index_append_query there were only index_scores and top_rows
 //
 // A backend's entry takes some calls (Operator::takes), and all others are made of the parts.
 
