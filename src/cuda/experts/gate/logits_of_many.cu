@@ -80,18 +80,12 @@ __global__ void __launch_bounds__(kThreads, 2) sum_whole(const __grid_constant__
     }
   }
   if (left < p.steps) add_split(d, sum);
-  const int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int r = 0; r < kRowTiles; ++r)
-#pragma unroll
-    for (int t = 0; t < kTokenTiles; ++t)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int expert = first_expert + first_row + r * 16 + i / 2 * 8 + lane / 4;
-        const int token = first_block_token + first_token + t * 8 + lane % 4 * 2 + i % 2;
-        if (expert < p.experts && token < p.tokens)
-          p.logits[int64_t{token} * p.experts + expert] = sum[r][t][i];
-      }
+  for_each_sum(sum, [&](int of_row, int of_token, float logit) {
+    const int expert = first_expert + first_row + of_row;
+    const int token = first_block_token + first_token + of_token;
+    if (expert < p.experts && token < p.tokens)
+      p.logits[int64_t{token} * p.experts + expert] = logit;
+  });
 }
 
 }  // namespace

@@ -65,18 +65,12 @@ __global__ void __launch_bounds__(kThreads<kExperts>, 2)
     for (int half = 0; half < kStageSteps; ++half)
       multiply_step(stages[stage % kStages], half, first_row, first_token, d);
   }
-  const int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int r = 0; r < kRowTiles; ++r)
-#pragma unroll
-    for (int t = 0; t < kTokenTiles; ++t)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int expert = first_expert + first_row + r * 16 + i / 2 * 8 + lane / 4;
-        const int token = first_block_token + first_token + t * 8 + lane % 4 * 2 + i % 2;
-        if (expert < p.experts && token < p.tokens)
-          p.parts[(int64_t{token} * kGateSplits + split) * p.experts + expert] = d[r][t][i];
-      }
+  for_each_sum(d, [&](int of_row, int of_token, float sum) {
+    const int expert = first_expert + first_row + of_row;
+    const int token = first_block_token + first_token + of_token;
+    if (expert < p.experts && token < p.tokens)
+      p.parts[(int64_t{token} * kGateSplits + split) * p.experts + expert] = sum;
+  });
 }
 
 template <int kExperts>

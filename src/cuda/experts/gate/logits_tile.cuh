@@ -5,6 +5,7 @@
 //
 //   copy_rows<kThreads>(stage.x, first_token, x_stride, num_tokens, channel);  commit_copies();  ...
 //   multiply_step(stage, half, first_row, first_token, sums);
+//   for_each_sum(sums, [&](int row, int token, float sum) { ... });
 //
 // Internal to gate/.
 
@@ -69,6 +70,20 @@ __device__ __forceinline__ void multiply_step(const Stage& stage, int half, int 
   for (int r = 0; r < kRowTiles; ++r)
 #pragma unroll
     for (int t = 0; t < kTokenTiles; ++t) multiply_second(d[r][t], low[r], high[r], x[t]);
+}
+
+// use(row, token, sum): of the warp's 32 rows and 32 tokens.
+template <class Use>
+__device__ __forceinline__ void for_each_sum(const float (&sums)[kRowTiles][kTokenTiles][4],
+                                             Use use) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r)
+#pragma unroll
+    for (int t = 0; t < kTokenTiles; ++t)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        use(r * 16 + i / 2 * 8 + lane / 4, t * 8 + lane % 4 * 2 + i % 2, sums[r][t][i]);
 }
 
 }  // namespace fathom::cuda
