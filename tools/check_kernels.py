@@ -40,7 +40,7 @@ VARIANTS = [
     *(rf"decode::decode_kernel<{query}, {heads}, 1>" for query in (YES, NO) for heads in (2, 4)),
     *(rf"decode::decode_kernel<{YES}, {heads}, {tokens}>" for heads, tokens in ((2, 2), (2, 3), (2, 4), (4, 2), (4, 3))),
     *(rf"few_{product}_kernel<{one}>" for product in ("gate_up", "down") for one in (YES, NO)),  # one token
-    *(rf"top_rows_of_many_kernel<{held}>" for held in (YES, NO)),
+    *(rf"top_rows_of_many_kernel<\d+, {plain}>" for plain in (YES, NO)),
     *(rf"batch_product_kernel<.*{dtype}.*>" for dtype in (BF16, F8, U4, I8_BLOCKS, I8_CHANNELS)),
     *(rf"zero_point_linear_kernel<{tiles}>" for tiles in (1, 4)),
     *(rf"zero_point_experts_kernel<1, {gate_up}>" for gate_up in (YES, NO)),

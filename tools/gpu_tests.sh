@@ -73,6 +73,7 @@ small_cases=(
   KernelChoiceTest.rms_norm_of_very_wide_rows_matches_float64
   KernelChoiceTest.a_gpus_memory_is_read_at_a_speed
   MoeExpertsTest.a_nan_in_one_row_stays_in_that_row
+  GateTest.of_some_tokens_has_the_bits_of_that_of_few
   MoeTest.moe_gate_gives_padding_rows_no_experts_and_leaves_the_others_alone
   MoeTest.moe_gate_of_a_nan_row_still_names_distinct_experts
   MoeTest.moe_gate_rows_do_not_depend_on_the_batch
@@ -127,6 +128,8 @@ unraced_cases=(
   MlaDecodeTest.gives_the_bits_of_its_parts
   MlaQueryTest.gives_the_bits_of_its_parts
   HeadLinearQuantizeTest.gives_the_bits_of_its_parts
+  AttentionPartsTest.of_a_long_sequence_have_the_bits_of_both_operators
+  MlaAbsorbedKernelsTest.a_few_decodes_of_two_chunks_match_float64
   MlaSparseTest.attends_to_the_rows_of_the_lists_alone
   MlaSparseTest.of_one_sequence_attends_to_the_list_of_each_token
   MlaSparseTest.with_all_rows_gives_the_bits_of_absorbed_attention

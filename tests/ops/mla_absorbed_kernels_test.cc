@@ -69,6 +69,15 @@ TEST_P(MlaAbsorbedKernelsTest, a_few_decodes_match_float64) {
                            .seed = 23});
 }
 
+// Tables with room for two chunks of rows, which a GPU has a kernel for.
+TEST_P(MlaAbsorbedKernelsTest, a_few_decodes_of_two_chunks_match_float64) {
+  for (const DType dtype : kHopperCacheTypes)
+    expect_matches_oracle({.dims = kRankDims,
+                           .sequences = {{1, 1030}, {1, 40}, {1, 0}},
+                           .cache_dtype = dtype,
+                           .seed = 29});
+}
+
 // Tables so wide that a GPU cuts the rows of a few sequences among all of its multiprocessors, whose sums all of them
 // add up: units of 128 rows and of more, of one sequence and of several.
 constexpr int64_t kLongRows = 4200;
