@@ -24,11 +24,11 @@ constexpr int64_t kMostRows = 512;
 struct TaskRows {
   int64_t gate_up = kTileRows, down = kTileRows;
 
-  static TaskRows of(const ops::MoeExpertsArgs& args, const FastStream& stream) {
-    const int64_t pairs = args.x.dim(0) * args.ids.dim(1), experts = args.down.data.dim(0);
+  static TaskRows of(const ops::MoeExpertsArgs& args, int64_t tokens, const FastStream& stream) {
+    const int64_t pairs = tokens * args.ids.dim(1), experts = args.down.data.dim(0);
     // Few tokens are few rows of x for every expert, and weights that pass by once: then a task is one long piece of
     // memory. With many, the outputs of a task should stay in a cache.
-    const bool few = args.x.dim(0) <= stream.kernels().direct_tokens;
+    const bool few = tokens <= stream.kernels().direct_tokens;
     const auto rows = [&](int64_t rows, int64_t groups, int64_t most) {
       const int64_t limit = few ? kMostRows : std::max(most, stream.kernels().wide_rows);
       return wide_rows_per_task(rows, groups, stream.num_threads(), std::min(limit, kMostRows));
@@ -70,7 +70,6 @@ struct ExpertScratch {
 ExpertScratch carve(const ops::MoeExpertsArgs& args, const FastStream& stream,
                     ScratchArena& arena) {
   const int64_t threads = stream.num_threads();
-  const TaskRows task_rows = TaskRows::of(args, stream);
   const int64_t tokens = args.x.dim(0), pairs = tokens * args.ids.dim(1);
   const int64_t experts = args.down.data.dim(0);
   const int64_t hidden = args.x.dim(1), inter = ops::row_values(args.down.data);
@@ -89,7 +88,13 @@ ExpertScratch carve(const ops::MoeExpertsArgs& args, const FastStream& stream,
   s.x_scale_data = arena.take<float>(quantised ? tokens * num_scale_blocks(hidden) : 0);
   s.h_data = arena.take<float>(pairs * grid_row_floats(inter));
   s.h_scale_data = arena.take<float>(quantised ? pairs * num_scale_blocks(inter) : 0);
-  s.worker_floats = std::max(2 * kTileTokens * task_rows.gate_up, pairs * task_rows.down);
+  // What is planned for the most tokens holds for few, whose tasks have more rows.
+  const int64_t few = std::min<int64_t>(tokens, stream.kernels().direct_tokens);
+  for (const int64_t some : {few, tokens}) {
+    const TaskRows rows = TaskRows::of(args, some, stream);
+    s.worker_floats = std::max(
+        {s.worker_floats, 2 * kTileTokens * rows.gate_up, some * args.ids.dim(1) * rows.down});
+  }
   s.worker_data = arena.take<float>(threads * s.worker_floats);
   s.num_worker_rows = std::max(pairs, 2 * kTileTokens);
   s.worker_rows = arena.take<float*>(threads * s.num_worker_rows);
@@ -108,7 +113,7 @@ class MoeExperts {
         experts_(args.down.data.dim(0)),
         per_token_(args.ids.dim(1)),
         quantised_(ops::quantises_rows(args.down)),
-        task_rows_(TaskRows::of(args, stream)) {
+        task_rows_(TaskRows::of(args, args.x.dim(0), stream)) {
     ScratchArena arena(stream.scratch());
     scratch_ = carve(args, stream, arena);
     routing_ = scratch_.routing;
