@@ -54,6 +54,7 @@ void join_traces() {}
 std::unique_ptr<trace::DeviceRecorder> make_recorder(std::vector<std::string>) { return nullptr; }
 
 bool run_batch_product(Stored, const ProductParams&, ops::Stream&) { return false; }
+bool takes_many_rows(Stored, const ProductParams&) { return false; }
 bool large_linear(const ops::LinearArgs&, ops::Stream&) { return false; }
 bool library_linear(const ops::LinearArgs&, ops::Stream&) { return false; }
 int64_t large_linear_scratch(const ops::LinearArgs&) { return 0; }
