@@ -269,6 +269,26 @@ struct FourDot {
       Plain::put(t, row, column + i, sums[i]);
   }
 
+  // The outputs of sixteen weight rows, or of those that the tile has, whose sums are four vectors. The lanes of an
+  // output are added in put_four's order.
+  static void put_sixteen(const MatmulTile& t, int64_t row, int64_t column, const float* sums) {
+    const auto four = [&](int i) { return _mm512_loadu_ps(sums + i * Vec::kLanes); };
+    // Of two vectors, in each quarter: lanes 0 + 2 of both, then lanes 1 + 3.
+    const auto pairs = [](__m512 a, __m512 b) {
+      return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    };
+    const __m512 low = pairs(four(0), four(1)), high = pairs(four(2), four(3));
+    const __m512 by_quarter =
+        _mm512_add_ps(_mm512_shuffle_ps(low, high, 0x44), _mm512_shuffle_ps(low, high, 0xEE));
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m512 all = _mm512_permutexvar_ps(order, by_quarter);
+    float* const out = t.out[row] + t.out_begin + column;
+    const int64_t left = t.num_w - column;
+    const __mmask16 there = static_cast<__mmask16>(left >= 16 ? 0xFFFF : (1 << left) - 1);
+    if (t.accumulate) all = _mm512_add_ps(_mm512_maskz_loadu_ps(there, out), all);
+    _mm512_mask_storeu_ps(out, there, all);
+  }
+
   template <int kRows, int kGroups>
   static void direct_tile(const MatmulTile& t, int64_t row, int64_t column) {
     InPlace<kGroups> weights{};
@@ -397,8 +417,8 @@ struct FourDot {
             t.num_x - row, [&](auto rows) { wide_rows<decltype(rows)::kValue>(t, block, row); });
     }
     for (int64_t i = 0; i < t.num_x; ++i)
-      for (int64_t column = 0; column < t.num_w; column += kFour)
-        put_four(t, i, column, Vec::load(acc + (i * kWideGroups + column / kFour) * Vec::kLanes));
+      for (int64_t column = 0; column < t.num_w; column += 4 * kFour)
+        put_sixteen(t, i, column, acc + (i * kWideGroups + column / kFour) * Vec::kLanes);
   }
 
   static void run(const MatmulTile& t) {
