@@ -199,9 +199,11 @@ class MoeExperts {
       Product product{.x = x_of(i, stop),
                       .out = rows,
                       .out_offset = -begin,
-                      .workspace = stream_.workspace(worker)};
+                      .workspace = stream_.workspace(worker),
+                      .next_w = up.row(begin)};
       multiply(kernels_, gate, product, begin, end);
       product.out = rows + kTileTokens;
+      product.next_w = stop < routing_.start[slot + 1] ? gate.row(begin) : nullptr;
       multiply(kernels_, up, product, begin, end);
       for (int64_t r = i; r < stop; ++r)
         kernels_.silu_mul_row(rows[r - i], rows[kTileTokens + r - i], end - begin,
@@ -235,11 +237,15 @@ class MoeExperts {
     for (int64_t i = 0; i < routing_.num_pairs; ++i) rows[i] = data + i * task_rows_.down;
     for (int32_t slot = 0; slot < routing_.num_active; ++slot) {
       const int64_t first = routing_.start[slot];
+      const bool is_last = slot + 1 == routing_.num_active;
+      const void* const next =
+          is_last ? nullptr : WeightRows::of(args_.down, routing_.active[slot + 1]).row(begin);
       multiply(kernels_, WeightRows::of(args_.down, routing_.active[slot]),
                {.x = h_of(first, routing_.start[slot + 1]),
                 .out = rows + first,
                 .out_offset = -begin,
-                .workspace = stream_.workspace(worker)},
+                .workspace = stream_.workspace(worker),
+                .next_w = next},
                begin, end);
     }
     for (int64_t t = 0; t < tokens_; ++t) {

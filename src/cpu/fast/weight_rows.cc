@@ -124,6 +124,7 @@ void multiply(const KernelTable& kernels, const WeightRows& weight, const Produc
                   .workspace = product.workspace};
   for (int64_t x_begin = 0; x_begin < product.x.count; x_begin += kTileTokens) {
     const XRows x = product.x.slice(x_begin, std::min(x_begin + kTileTokens, product.x.count));
+    const bool is_last = x_begin + kTileTokens >= product.x.count;
     tile.x = x.values;
     tile.x_scale = x.scales;
     tile.num_x = x.count;
@@ -137,6 +138,7 @@ void multiply(const KernelTable& kernels, const WeightRows& weight, const Produc
       tile.w = weight.row(r);
       tile.num_w = stop - r;
       tile.w_row = r;
+      tile.next_w = stop < end ? nullptr : is_last ? product.next_w : weight.row(begin);
       tile.out_begin = product.out_offset + r;
       const bool of_groups = weight.form == ops::ScaleForm::kGroups;
       if (weight.scale != nullptr)

@@ -68,6 +68,7 @@ struct Product {
   int64_t out_offset = 0;
   bool accumulate = false;
   void* workspace = nullptr;
+  const void* next_w = nullptr;  // weights that this thread reads next, see MatmulTile
 };
 void multiply(const KernelTable& kernels, const WeightRows& weight, const Product& product,
               int64_t begin, int64_t end);

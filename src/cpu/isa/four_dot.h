@@ -295,6 +295,8 @@ struct FourDot {
     for (int j = 0; j < kGroups; ++j) weights.four[j] = FourRows::of(t, column + j * kFour);
     weights.next = weights.four[0].row[0] +
                    bytes(Plain::template prefetch_ahead<typename Form::Stored, kGroups * kFour>(t));
+    if (t.next_w != nullptr && column + kGroups * kFour >= t.num_w)
+      weights.next = static_cast<const uint8_t*>(t.next_w);
     Vec total[kRows][kGroups];
     clear(total);
     const Corner corner{.row = row, .column = column};
@@ -407,7 +409,8 @@ struct FourDot {
     for (int64_t begin = 0; begin < t.in; begin += kWideDepth) {
       const Range range{begin, begin + kWideDepth < t.in ? begin + kWideDepth : t.in};
       widen(t, range, widened);
-      const auto next = Plain::template next_block<typename Form::Stored>(t, range.end, kWideDepth);
+      auto next = Plain::template next_block<typename Form::Stored>(t, range.end, kWideDepth);
+      if (t.next_w != nullptr && range.end == t.in) next.w = static_cast<const char*>(t.next_w);
       const int64_t column_tiles = (t.num_w + kColumnsOfTile - 1) / kColumnsOfTile;
       const int64_t steps = (range.end - begin + kStep - 1) / kStep;
       Fetch fetch(next, t.num_w, next.row_tiles * column_tiles * steps);

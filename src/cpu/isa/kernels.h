@@ -61,6 +61,8 @@ struct MatmulTile {
   int64_t out_begin = 0;
   bool accumulate = false;
   void* workspace = nullptr;  // kWorkspaceBytes, 64-byte aligned
+  // Rows like these that are read next, to be fetched meanwhile. Null: those that follow in memory.
+  const void* next_w = nullptr;
 };
 
 // Softmax state of a group of heads (or of queries of one head): row r has maximum max[r], sum of
