@@ -4,9 +4,9 @@
 #include <map>
 
 #include "base/log.h"
+#include "cuda/elementwise/scale_layout.h"
 #include "cuda/gemm/cublaslt_library.cuh"
 #include "cuda/gemm/library.h"
-#include "cuda/gemm/scale_layout.h"
 #include "cuda/runtime/background.h"
 #include "cuda/runtime/stream.cuh"
 #include "tensor/scale_block.h"

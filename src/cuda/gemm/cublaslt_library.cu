@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/shared_library.h"
+#include "cuda/elementwise/scale_layout.h"
 #include "cuda/gemm/cublaslt.h"
-#include "cuda/gemm/scale_layout.h"
 #include "cuda/runtime/device_arena.h"
 #include "cuda/runtime/stream.cuh"
 #include "tensor/scale_block.h"

@@ -24,6 +24,10 @@ __device__ __forceinline__ void load_b(const TiledParams& p, const Ring<C>& ring
   const int at =
       (C::kHasMoreGroups && tile.is_second ? tile.group * p.second.group_k : 0) + k * C::kBlockK;
   const CUtensorMap* const b = tile.is_second ? &p.second.b : &p.b;
+  if (C::kHasNarrow && tile.is_narrow) {
+    barrier_expect(ring.full(), C::kABytes + C::kBBytes / 2);
+    return load_tile(b, ring.b(), ring.full(), at, row);
+  }
   barrier_expect(ring.full(), C::kStageBytes);
   load_tile(b, ring.b(), ring.full(), at, row);
   load_tile(b, ring.b() + C::kBBytes / 2, ring.full(), at, row + p.half_distance);
@@ -43,7 +47,8 @@ __device__ __forceinline__ void feed_early(const TiledParams& p, uint32_t shared
   for (int k = 0; k < early_stages<C>(p); ++k, ring.advance()) load_b(p, ring, tile, k);
 }
 
-// One thread. Its half of the rows goes to both blocks, so a stage must be empty in both.
+// One thread. Its half of the rows goes to both blocks, so a stage must be empty in both. Rows of a narrow tile are its
+// block's alone.
 template <class C>
 __device__ __forceinline__ void feed(const TiledParams& p, uint32_t shared) {
   const int rank = static_cast<int>(cluster_rank());
@@ -56,8 +61,14 @@ __device__ __forceinline__ void feed(const TiledParams& p, uint32_t shared) {
         barrier_wait(ring.empty(), ring.phase ^ 1);
         load_b(p, ring, tile, k);
       }
-      load_tile_to(&p.a, ring.a() + rank * kHalf * C::kRowBytes, ring.full(), k * C::kBlockK,
-                   tile.row + rank * kHalf, 0b11);
+      if (C::kHasNarrow && tile.is_narrow) {
+        load_tile(&p.a, ring.a(), ring.full(), k * C::kBlockK, tile.row);
+        load_tile(&p.a, ring.a() + kHalf * C::kRowBytes, ring.full(), k * C::kBlockK,
+                  tile.row + kHalf);
+      } else {
+        load_tile_to(&p.a, ring.a() + rank * kHalf * C::kRowBytes, ring.full(), k * C::kBlockK,
+                     tile.row + rank * kHalf, 0b11);
+      }
       if (C::kHasQueue && rank == 0) queue.feed(p, k);
     }
   });

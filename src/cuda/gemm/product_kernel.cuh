@@ -41,10 +41,10 @@ struct Operands {
         b(kept(descriptor_word(ring.base + C::kABytes))) {}
 };
 
-template <class C>
+template <class C, int kSums>
 __device__ __forceinline__ void multiply_stage(const Operands<C>& operands, int stage,
                                                int rows_before, int columns_before, bool add,
-                                               typename C::Sum (&sums)[C::kSums]) {
+                                               typename C::Sum (&sums)[kSums]) {
   const uint32_t a = operands.a + (stage * C::kStageBytes + rows_before * C::kRowBytes) / 16;
   const uint32_t b = operands.b + (stage * C::kStageBytes + columns_before * C::kRowBytes) / 16;
   mma_begin(sums);
@@ -149,16 +149,16 @@ class Turns {
 
 // The sums of 128 of k are scaled and added to the totals, while the other warpgroup multiplies, unless this one is
 // alone.
-template <class C, bool kAlone>
+template <class C, bool kAlone, int kSums>
 __device__ __forceinline__ void multiply_scaled(int num_steps, Ring<C>& ring, const Turns& turns,
-                                                float (&totals)[C::kWaves][C::kSums]) {
+                                                float (&totals)[C::kWaves][kSums]) {
   const Operands<C> operands(ring);
   const uint32_t first_scale = kept(local_row(0) * 4);
-  typename C::Sum sums[C::kSums];
+  typename C::Sum sums[kSums];
 #pragma unroll
   for (int w = 0; w < C::kWaves; ++w) {
 #pragma unroll
-    for (int i = 0; i < C::kSums; ++i) totals[w][i] = 0;
+    for (int i = 0; i < kSums; ++i) totals[w][i] = 0;
   }
   for (int k = 0; k < num_steps; ++k) {
     wait_full(ring);
@@ -218,6 +218,13 @@ __device__ __forceinline__ void work(const TiledParams& p, uint32_t shared) {
   float totals[C::kWaves][C::kSums];
   for_each_tile<C>(p, shared, [&](const Tile& tile, Queue<C>&) {
     if (first_row_of_warpgroup() >= tile.num_rows) return skip_tile(p, ring);
+    if constexpr (C::kHasNarrow) {
+      if (tile.is_narrow) {
+        float half[1][C::kSums / 2];
+        multiply_scaled<C, true>(p.num_steps, ring, turns, half);
+        return store(p, tile, 0, boxes, half[0]);
+      }
+    }
     if constexpr (C::kScalesBlocks) {
       if (tile.num_rows <= 64) {
         multiply_scaled<C, true>(p.num_steps, ring, turns, totals);

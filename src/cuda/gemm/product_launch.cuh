@@ -60,6 +60,18 @@ void add_more_groups(const ProductArgs& args, TiledParams& p) {
   p.second.half_distance = C::kGathers ? static_cast<int>(more) * p.n : p.half_distance;
 }
 
+// Behind what p.m_tiles and p.second are.
+template <class C>
+void add_narrow(const ProductArgs& args, TiledParams& p) {
+  constexpr int64_t kPair = int64_t{kClusterBlocks} * C::kBlockN;
+  const int64_t whole = (args.n + args.second.n) / kPair;
+  p.pairs = static_cast<int>(whole);
+  p.first_narrow = p.pairs * p.m_tiles;
+  p.narrow = static_cast<int>(ceil_div(p.m_tiles, kNarrowTiles));
+  p.narrow_is_second = args.second.b != nullptr;
+  p.narrow_column = static_cast<int>(whole * kPair - (p.narrow_is_second ? args.n : 0));
+}
+
 template <class C>
 TiledParams params_of(const ProductArgs& args) {
   const int64_t b_columns = C::kExpands ? args.a.columns / 2 : args.a.columns;
@@ -107,6 +119,9 @@ TiledParams params_of(const ProductArgs& args) {
   }
   p.num_steps = static_cast<int>(ceil_div(args.a.columns, C::kBlockK));
   p.m_tiles = static_cast<int>(ceil_div(args.a.rows, C::kBlockM));
+  p.first_narrow = std::numeric_limits<int>::max();
+  if constexpr (C::kHasNarrow)
+    if (takes_narrow(args)) add_narrow<C>(args, p);
   // The clusters that work at once should share what they read: so many tiles of rows by as many columns.
   p.raster = args.raster > 0 ? args.raster : C::kBlockM == 256 ? 8 : 16;
   p.out_is_f32 = args.out_dtype == DType::kF32;

@@ -74,7 +74,10 @@ __device__ __forceinline__ void for_each_tile(const TiledParams& p, uint32_t sha
   Tile next = tile_at<C>(p, index, rank);
   while (true) {
     const Tile tile = next;
-    if (!has_queue) {
+    const bool has_lower = C::kHasNarrow && tile.is_upper;
+    if (has_lower) {
+      next = lower_of<C>(tile);
+    } else if (!has_queue) {
       index += step;
       next = tile_at<C>(p, min(index, pairs - 1), rank);
     }
@@ -83,7 +86,7 @@ __device__ __forceinline__ void for_each_tile(const TiledParams& p, uint32_t sha
       const GroupTile handed = queue.next(threadIdx.x == 0);
       if (handed.group < 0) return;
       next = block_tile<C>(p, handed, rank);
-    } else if (index >= pairs) {
+    } else if (!has_lower && index >= pairs) {
       return;
     }
   }

@@ -53,7 +53,10 @@ struct TiledParams {
   int group_rows;          // of b
   int block_columns;       // of out, of a block's tile
   int pairs;               // of tiles, beside each other; gathered: tiles of columns
-  int half_distance;       // rows of b between the halves of a tile
+  // Of narrow tiles (Tiling::kHasNarrow): the first ones' index, how many clusters' they are, and their columns.
+  int first_narrow, narrow, narrow_column;
+  bool narrow_is_second;
+  int half_distance;  // rows of b between the halves of a tile
   bool out_is_f32, accumulate;
   float* out_scale;  // quantised and gated
   // Pairs with zero points: f16[rows of b, 2 * groups], and the channels of a group.
@@ -125,6 +128,9 @@ struct Tiling {
   static constexpr int kFeeders = (kExpands && kGathers ? 0 : 1) +
                                   (kAllFeed ? kWarpgroup : (kHasScales ? kScaleThreads : 0)) +
                                   (kExpands ? kWarpgroup : 0);
+  // Columns left over that fill half a tile at most: both blocks take all of them, each of other rows, 128 at a time.
+  static constexpr bool kHasNarrow =
+      kScalesBlocks && !kGathers && !kExpands && kBlockM == 128 && kBlockN == 128;
   static_assert(kWaves == 1 || kScalesBlocks);
   static_assert(kStages + 1 < kQueueSlots);
   static_assert(!kGathers || (kBlockM == kGroupTileRows && kBlockN == 2 * kGatheredTileColumns));
@@ -137,6 +143,8 @@ struct Tile {
   int group, row, num_rows, column;
   bool shares_columns;
   bool is_second = false;  // of the second matrix, whose column it is, or whose group
+  bool is_narrow = false;  // half of the columns
+  bool is_upper = false;   // narrow, and one more belongs to it (lower_of())
 };
 
 // Two blocks' tile of a group, with its columns.
@@ -161,8 +169,30 @@ __device__ __forceinline__ Tile block_tile(const TiledParams& p, const GroupTile
           .is_second = is_second};
 }
 
+// A cluster's narrow tiles, two of each block, take as long as a pair of whole ones.
+template <class C>
+__device__ __forceinline__ Tile upper_narrow_tile(const TiledParams& p, int index, int rank) {
+  const int row = ((index - p.first_narrow) * static_cast<int>(kNarrowTiles) + rank) * C::kBlockM;
+  return {.group = 0,
+          .row = row,
+          .num_rows = p.rows - row,
+          .column = p.narrow_column,
+          .shares_columns = true,
+          .is_second = p.narrow_is_second,
+          .is_narrow = true,
+          .is_upper = true};
+}
+template <class C>
+__device__ __forceinline__ Tile lower_of(Tile upper) {
+  upper.row += kClusterBlocks * C::kBlockM;
+  upper.num_rows -= kClusterBlocks * C::kBlockM;
+  upper.is_upper = false;
+  return upper;
+}
+
 template <class C>
 __device__ __forceinline__ Tile tile_at(const TiledParams& p, int index, int rank) {
+  if (C::kHasNarrow && index >= p.first_narrow) return upper_narrow_tile<C>(p, index, rank);
   if (C::kGathers || p.tiles != nullptr) return block_tile<C>(p, group_tile<C>(p, index), rank);
   const int stripe = index / (p.raster * p.pairs), first = stripe * p.raster;
   const int height = min(p.raster, p.m_tiles - first), local = index - stripe * p.raster * p.pairs;
@@ -180,6 +210,7 @@ __device__ __forceinline__ Tile tile_at(const TiledParams& p, int index, int ran
 template <class C>
 __device__ __forceinline__ int num_pairs(const TiledParams& p) {
   if constexpr (C::kGathers) return *p.num_tiles;
+  if (C::kHasNarrow && p.narrow > 0) return p.first_narrow + p.narrow;
   return p.pairs * (p.tiles != nullptr ? *p.num_tiles : p.m_tiles);
 }
 

@@ -5,7 +5,7 @@
 //   arrange_scales({.a = a_scale, .a_out = turned, .rows = rows, .b = b_scale, .b_out = padded, .b_rows = 32,
 //                   .blocks = 18}, stream);
 //
-// Internal to gemm/. Only enqueues.
+// For gemm/. Only enqueues.
 
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-#include "cuda/gemm/scale_layout.h"
+#include "cuda/elementwise/scale_layout.h"
 
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/runtime/launch.cuh"
