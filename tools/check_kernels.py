@@ -42,6 +42,8 @@ VARIANTS = [
     *(rf"few_{product}_kernel<{one}>" for product in ("gate_up", "down") for one in (YES, NO)),  # one token
     *(rf"top_rows_of_many_kernel<\d+, {plain}>" for plain in (YES, NO)),
     *(rf"batch_product_kernel<.*{dtype}.*>" for dtype in (BF16, F8, U4, I8_BLOCKS, I8_CHANNELS)),
+    *(rf"heads_quantize_kernel<.*{tokens}[> ]+" for tokens in (32, 64)),
+    *(rf"decode::many_queries_kernel<.*{BF16}, {tokens}, .*>" for tokens in (32, 64, 96, 128)),
     *(rf"zero_point_linear_kernel<{tiles}>" for tiles in (1, 4)),
     *(rf"zero_point_experts_kernel<1, {gate_up}>" for gate_up in (YES, NO)),
     *(rf"wide_product_kernel<{dtype}>" for dtype in STREAMED),

@@ -14,6 +14,7 @@
 #include "cuda/decode/ops.h"
 #include "cuda/decode/pieces.cuh"
 #include "cuda/decode/query_product.cuh"
+#include "cuda/linear/ops.h"
 #include "cuda/ptx/barrier.cuh"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/runtime/launch.cuh"
@@ -206,7 +207,9 @@ bool takes(const tensor::Tensor& x, const ops::Weight& w_uv) {
 
 namespace fathom::cuda {
 
-bool takes_head_linear_quantize(const ops::HeadLinearQuantizeArgs& args, const ops::Stream&) {
+bool takes_head_linear_quantize(const ops::HeadLinearQuantizeArgs& args,
+                                const ops::Stream& stream) {
+  if (takes_heads_quantize(args, stream)) return true;
   return decode::takes(args.x, args.weight) &&
          (args.attention == nullptr ||
           (takes_tuned_attention() && absorbed::can_leave_parts(*args.attention)));
@@ -215,6 +218,7 @@ bool takes_head_linear_quantize(const ops::HeadLinearQuantizeArgs& args, const o
 void head_linear_quantize(const ops::HeadLinearQuantizeArgs& args, ops::Stream& stream) {
   const decode::HeadsOutParams p = decode::params_of(args.x, args.weight, args.out);
   if (p.tokens == 0) return;
+  if (p.tokens > decode::kMostQueryTokens) return heads_quantize(args, stream);
   if (args.attention == nullptr)
     return launch(decode::heads_out_kernel, decode::shape_of(p), stream, p);
   const absorbed::PartsLeft left = absorbed::leave_parts(*args.attention, stream);

@@ -60,6 +60,13 @@ int box_of_many(const ProductParams& p) {
     if (num_units(p) * num_tiles(p.tokens, box) <= num_multiprocessors()) return box;
   return 0;
 }
+// Of heads, the narrowest tiles that all run at once: every block then has few rows to wait for.
+int box_of_heads(const ProductParams& p) {
+  const int64_t blocks = num_units(p) * p.heads;
+  for (const int box : {32, 64, 96})
+    if (blocks * num_tiles(p.tokens, box) <= int64_t{2} * num_multiprocessors()) return box;
+  return 128;
+}
 // Whether each block finds a multiprocessor for itself: pairs fill the device, larger clusters do not.
 bool fits_alone(int64_t blocks, int cluster) {
   return blocks <=
@@ -82,9 +89,11 @@ unsigned divide(DType dtype, ProductParams& p) {
   for (ProductPart* part : {&p.a, &p.b}) {
     if (part->rows == 0) continue;
     part->units = static_cast<int>(num_tiles(part->rows, kBatchRows));
-    // Tiles of many tokens fill the device by themselves.
-    part->group =
-        has_many_tokens(p) ? 1 : choose_group(*part, p.lines, int64_t{part->units} * p.heads);
+    // Tiles of many tokens fill the device by themselves; a head's parts are so small that exchanging sums would take
+    // longest.
+    part->group = has_many_tokens(p) || p.heads > 1
+                      ? 1
+                      : choose_group(*part, p.lines, int64_t{part->units} * p.heads);
     p.cluster = std::max(p.cluster, part->group);
   }
   for (const ProductPart* part : {&p.a, &p.b}) {
@@ -93,6 +102,32 @@ unsigned divide(DType dtype, ProductParams& p) {
     if (part == &p.a) p.blocks_a = static_cast<int>(blocks);
   }
   return blocks;
+}
+
+bool can_map_all(Stored weight, const ProductParams& params) {
+  const Matrices matrices = matrices_of(weight, params);
+  return can_map(matrices.x) && can_map(matrices.a) &&
+         (params.b.rows == 0 || can_map(matrices.b)) &&
+         heads_fit(row_dtype_of(weight), params, matrices);
+}
+
+// `box`: columns of a block's tile.
+BatchParams planned(Stored weight, const ProductParams& params, int box, unsigned& blocks) {
+  const DType dtype = row_dtype_of(weight);
+  const Matrices matrices = matrices_of(weight, params);
+  const int box_tokens = std::min<int>(params.tokens, weight == Stored::kU4 ? kPairTokens : box);
+  BatchParams batch{.x = tensor_map(matrices.x, box_tokens),
+                    .a = map_of_weight(weight, matrices.a),
+                    .b = params.b.rows > 0 ? map_of_weight(weight, matrices.b) : CUtensorMap{},
+                    .product = params,
+                    .box = box};
+  const int64_t row_bytes = params.in * tensor::dtype_bytes(dtype);
+  batch.x_head = static_cast<int>(params.x_head_bytes / tensor::dtype_bytes(dtype));
+  batch.weight_head = static_cast<int>(params.a.weight_head_bytes / row_bytes);
+  blocks = divide(dtype, batch.product);
+  batch.alone = params.heads == 1 &&
+                fits_alone(int64_t{blocks} * num_tiles(params.tokens, box), batch.product.cluster);
+  return batch;
 }
 
 }  // namespace
@@ -104,27 +139,13 @@ bool takes_many_rows(Stored weight, const ProductParams& params) {
 bool run_batch_product(Stored weight, const ProductParams& params, ops::Stream& stream) {
   const bool has_many = has_many_tokens(params) && params.heads == 1;
   if (weight == Stored::kF32 || weight == Stored::kI4 || params.in == 0 ||
-      (has_many && !takes_many_rows(weight, params)))
+      (has_many && !takes_many_rows(weight, params)) || !can_map_all(weight, params))
     return false;
-  const DType dtype = row_dtype_of(weight);
-  const Matrices matrices = matrices_of(weight, params);
-  const bool has_b = params.b.rows > 0;
-  if (!can_map(matrices.x) || !can_map(matrices.a) || (has_b && !can_map(matrices.b)) ||
-      !heads_fit(dtype, params, matrices))
-    return false;
-  const int box = has_many ? box_of_many(params) : box_of(params.tokens);
-  const int box_tokens = std::min<int>(params.tokens, weight == Stored::kU4 ? kPairTokens : box);
-  BatchParams batch{.x = tensor_map(matrices.x, box_tokens),
-                    .a = map_of_weight(weight, matrices.a),
-                    .b = has_b ? map_of_weight(weight, matrices.b) : CUtensorMap{},
-                    .product = params,
-                    .box = box};
-  const int64_t row_bytes = params.in * tensor::dtype_bytes(dtype);
-  batch.x_head = static_cast<int>(params.x_head_bytes / tensor::dtype_bytes(dtype));
-  batch.weight_head = static_cast<int>(params.a.weight_head_bytes / row_bytes);
-  const unsigned blocks = divide(dtype, batch.product);
-  batch.alone = params.heads == 1 &&
-                fits_alone(int64_t{blocks} * num_tiles(params.tokens, box), batch.product.cluster);
+  const int box = has_many           ? box_of_many(params)
+                  : params.heads > 1 ? box_of_heads(params)
+                                     : box_of(params.tokens);
+  unsigned blocks = 0;
+  const BatchParams batch = planned(weight, params, box, blocks);
   if (weight == Stored::kF8) {
     run_batch_f8(batch, blocks, stream);
   } else if (weight == Stored::kI8Blocks) {
@@ -137,6 +158,15 @@ bool run_batch_product(Stored weight, const ProductParams& params, ops::Stream& 
     run_batch_bf16(batch, blocks, stream);
   }
   return true;
+}
+
+bool takes_heads_of_batch(const ProductParams& params) {
+  return params.tokens > kMaxStreamedTokens && params.heads > 1 && params.in > 0 &&
+         can_map_all(Stored::kBf16, params);
+}
+
+BatchParams batch_of_heads(const ProductParams& params, unsigned& blocks) {
+  return planned(Stored::kBf16, params, box_of(params.tokens), blocks);
 }
 
 }  // namespace fathom::cuda

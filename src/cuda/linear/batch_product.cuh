@@ -437,12 +437,9 @@ struct BatchProduct {
 template <class Weight>
 inline constexpr bool kMayBeAlone = std::is_same_v<Weight, tensor::F8E4M3>;
 
+// All lines of a block, whose sums then lie in shared memory in place of the stages; those of its cluster are there.
 template <class C>
-__global__ void __launch_bounds__(C::kThreads, C::kAlone ? 1 : 2)
-    batch_product_kernel(const __grid_constant__ BatchParams params) {
-  extern __shared__ __align__(1024) char shared[];
-  let_next_start();
-  const BatchProduct<C> product(params, shared);
+__device__ __forceinline__ void multiply_all(const BatchProduct<C>& product) {
   const bool works = product.works(), feeds = threadIdx.x >= kBatchConsumers;
   if (works && threadIdx.x == kBatchConsumers) {
     product.init_barriers();
@@ -462,10 +459,24 @@ __global__ void __launch_bounds__(C::kThreads, C::kAlone ? 1 : 2)
   }
   __syncthreads();
   product.keep_all_sums(totals);
-  const bool in_cluster = params.product.cluster > 1;
-  if (in_cluster) cluster_sync();
-  if (works) product.store();
-  if (in_cluster) cluster_sync();  // nobody leaves while its sums are read
+  if (product.p.cluster > 1) cluster_sync();
+}
+
+// Nobody leaves while its sums are read; the fence of cluster_sync() would wait for what was stored.
+__device__ __forceinline__ void leave_cluster() {
+  cluster_arrive_relaxed();
+  cluster_wait();
+}
+
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, C::kAlone ? 1 : 2)
+    batch_product_kernel(const __grid_constant__ BatchParams params) {
+  extern __shared__ __align__(1024) char shared[];
+  let_next_start();
+  const BatchProduct<C> product(params, shared);
+  multiply_all(product);
+  if (product.works()) product.store();
+  if (params.product.cluster > 1) leave_cluster();
 }
 
 template <class C>

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "cuda/linear/product.h"
+#include "ops/linear.h"
 #include "tuned/choice.h"
 
 namespace fathom::cuda {
@@ -24,5 +25,10 @@ bool takes_many_rows(Stored weight, const ProductParams& params);
 // Whether it takes these types, sizes and strides; if so it has enqueued the product.
 // REQUIRES: tokens, heads and a.rows are not 0.
 bool run_batch_product(Stored weight, const ProductParams& params, ops::Stream& stream);
+
+// Whether bf16 heads are a product of these kernels.
+bool takes_heads_of_batch(const ProductParams& params);
+// A product for each head, as head_linear's, without its outputs.
+ProductParams head_product(const tensor::Tensor& x, const ops::Weight& weight);
 
 }  // namespace fathom::cuda

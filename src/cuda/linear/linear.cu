@@ -169,26 +169,30 @@ int64_t head_linear_scratch(const ops::HeadLinearArgs& args, const ops::Stream&)
   return quantised_bytes(Stored::kF8, args.x.dim(0) * args.x.dim(1), args.x.dim(2));
 }
 
-void head_linear(const ops::HeadLinearArgs& args, ops::Stream& stream) {
-  const Tensor &weight = args.weight.data, &scale = args.weight.scale;
-  const DType dtype = weight.dtype();
-  const Stored stored = stored_as(args.weight);
-  if (args.x.dim(0) == 0 || args.x.dim(1) == 0 || weight.dim(1) == 0) return;
-  const int64_t x_bytes = tensor::dtype_bytes(args.x.dtype());
+ProductParams head_product(const Tensor& x, const ops::Weight& weight) {
+  const int64_t x_bytes = tensor::dtype_bytes(x.dtype());
   ProductParams params;
-  params.tokens = static_cast<int>(args.x.dim(0));
-  params.heads = static_cast<int>(args.x.dim(1));
-  params.in = static_cast<int>(args.x.dim(2));
-  params.x = static_cast<const char*>(args.x.data());
-  params.x_stride_bytes = args.x.stride(0) * x_bytes;
-  params.x_head_bytes = args.x.stride(1) * x_bytes;
-  params.a = {.weight = static_cast<const char*>(weight.data()),
-              .out = static_cast<char*>(args.out.data()),
-              .weight_head_bytes = weight.stride(0) * tensor::dtype_bytes(dtype),
-              .out_stride = args.out.stride(0),
-              .out_head = args.out.stride(1),
-              .rows = static_cast<int>(weight.dim(1))};
-  if (dtype == DType::kF8E4M3) {
+  params.tokens = static_cast<int>(x.dim(0));
+  params.heads = static_cast<int>(x.dim(1));
+  params.in = static_cast<int>(x.dim(2));
+  params.x = static_cast<const char*>(x.data());
+  params.x_stride_bytes = x.stride(0) * x_bytes;
+  params.x_head_bytes = x.stride(1) * x_bytes;
+  params.a = {.weight = static_cast<const char*>(weight.data.data()),
+              .weight_head_bytes = weight.data.stride(0) * tensor::dtype_bytes(weight.data.dtype()),
+              .rows = static_cast<int>(weight.data.dim(1))};
+  return params;
+}
+
+void head_linear(const ops::HeadLinearArgs& args, ops::Stream& stream) {
+  const Tensor& scale = args.weight.scale;
+  if (args.x.dim(0) == 0 || args.x.dim(1) == 0 || args.weight.data.dim(1) == 0) return;
+  ProductParams params = head_product(args.x, args.weight);
+  params.a.out = static_cast<char*>(args.out.data());
+  params.a.out_stride = args.out.stride(0);
+  params.a.out_head = args.out.stride(1);
+  const Stored stored = stored_as(args.weight);
+  if (stored == Stored::kF8) {
     params.a.w_scale = scale.as<float>();
     params.a.w_scale_head = scale.stride(0);
     quantise({.x = args.x.data(),

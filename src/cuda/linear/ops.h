@@ -18,6 +18,11 @@ void head_linear(const ops::HeadLinearArgs& args, ops::Stream& stream);
 
 int64_t linear_scratch(const ops::LinearArgs& args, const ops::Stream& stream);
 int64_t linear_pair_scratch(const ops::LinearPairArgs& args, const ops::Stream& stream);
+// head_linear_quantize of 9 to 128 tokens: W_UV of bf16 heads with 128 outputs each. decode/ takes fewer.
+bool takes_heads_quantize(const ops::HeadLinearQuantizeArgs& args, const ops::Stream& stream);
+// REQUIRES: takes_heads_quantize().
+void heads_quantize(const ops::HeadLinearQuantizeArgs& args, ops::Stream& stream);
+
 int64_t head_linear_scratch(const ops::HeadLinearArgs& args, const ops::Stream& stream);
 
 }  // namespace fathom::cuda
