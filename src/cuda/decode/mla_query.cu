@@ -1,5 +1,6 @@
 #include "ops/mla_query.h"
 
+#include "cuda/decode/many_queries.h"
 #include "cuda/decode/ops.h"
 #include "cuda/decode/query.cuh"
 #include "cuda/decode/query_product.cuh"
@@ -39,6 +40,8 @@ QueryParams params_of(const ops::MlaQueryArgs& args) {
 }  // namespace
 
 bool takes_mla_query(const ops::MlaQueryArgs& args, const ops::Stream& stream) {
+  if (args.q.dim(0) > decode::kMostQueryTokens)
+    return takes_cache(args.rows.cache) && decode::takes_many_queries(args, stream);
   const int64_t heads = args.w_uk.data.dim(0);
   return args.q.dim(0) <= decode::kMostQueryTokens && heads <= decode::kMostHeads &&
          decode::takes_heads(args.w_uk, decode::kLatent, decode::kHead) &&
@@ -49,6 +52,7 @@ bool takes_mla_query(const ops::MlaQueryArgs& args, const ops::Stream& stream) {
 
 // Without q_b there is nothing to exchange, and so no cluster.
 void mla_query(const ops::MlaQueryArgs& args, ops::Stream& stream) {
+  if (args.q.dim(0) > decode::kMostQueryTokens) return decode::many_queries(args, stream);
   const QueryParams p = params_of(args);
   if (p.tokens == 0) return;
   const int blocks = p.heads * decode::kCluster;
