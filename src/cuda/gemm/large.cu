@@ -388,31 +388,22 @@ void run_few_f8(const ops::MoeExpertsArgs& args, const ops::MoeExpertsSharedArgs
 void run_few_bf16(const ops::MoeExpertsArgs& args, const ops::MoeExpertsSharedArgs* shared,
                   const ExpertSizes& s, const ExpertScratch& scratch, ops::Stream& stream) {
   const auto values = [](const Tensor& of) { return static_cast<const Bf16*>(of.data()); };
-  auto* const h = static_cast<Bf16*>(scratch.h);
   few_rows_bf16({.x = values(args.x.values),
-                 .x_rows = s.groups.tokens,
                  .x_stride = args.x.values.stride(0),
-                 .k = s.hidden_size,
-                 .weight = values(args.gate_up.data),
+                 .hidden_size = s.hidden_size,
+                 .inter = s.inter,
                  .experts = s.groups.experts,
-                 .n = s.inter,
-                 .shared_weight = shared != nullptr ? values(shared->shared_gate_up.data) : nullptr,
+                 .gate_up = values(args.gate_up.data),
+                 .down = values(args.down.data),
                  .shared = s.groups.shared,
+                 .shared_gate_up = shared ? values(shared->shared_gate_up.data) : nullptr,
+                 .shared_down = shared ? values(shared->shared_down.data) : nullptr,
                  .tiles = scratch.groups.tiles,
+                 .most_tiles = s.groups.max_tiles(),
                  .token_of_row = scratch.groups.token_of_row,
-                 .out = h},
-                stream);
-  few_rows_bf16({.x = h,
-                 .x_rows = s.groups.max_rows(),
-                 .x_stride = s.inter,
-                 .k = s.inter,
-                 .weight = values(args.down.data),
-                 .experts = s.groups.experts,
-                 .n = s.hidden_size,
-                 .shared_weight = shared != nullptr ? values(shared->shared_down.data) : nullptr,
-                 .shared = s.groups.shared,
-                 .tiles = scratch.groups.tiles,
-                 .out = scratch.y},
+                 .counters = scratch.groups.counters,
+                 .h = static_cast<Bf16*>(scratch.h),
+                 .y = scratch.y},
                 stream);
 }
 
