@@ -18,7 +18,8 @@ struct GateUpPairs {
   using Lines = LineStream<W, 1, 1, true, true, true>;
   using Source = typename Lines::Source;
   static constexpr int kRows = kTileRows / 2;  // of either matrix
-  static constexpr int kMostStages = 4;
+  // Of bf16 a fourth would leave a multiprocessor room for three blocks instead of four.
+  static constexpr int kMostStages = kQuantisedRows<W> ? 4 : 3;
   static int shared_bytes(int stages) {
     return kBlockWarps * (stages * Lines::kStage + kTileRows * static_cast<int>(sizeof(float)));
   }
