@@ -6,7 +6,8 @@
 
 Kernels are launched so that they may begin while the one before still runs (src/cuda/runtime/launch.cuh). So each has to call
 wait_for_previous() on every path, itself or in a function that it calls, before any return; and no two have one name,
-or traces could not tell them apart. FILE has a kernel's name a line, as traces have it: tests/ops/launched_kernels.cc
+or traces could not tell them apart. Those of SETTLED may end with one_block_waits_for_previous() instead where all that
+they touch is settled. FILE has a kernel's name a line, as traces have it: tests/ops/launched_kernels.cc
 writes it. Instances that must be among them are in VARIANTS.
 """
 import argparse
@@ -17,6 +18,10 @@ import sys
 # Kernels that are launched without overlap, and why.
 ALONE = {"read_kernel": "times the memory at start-up, between events",
          "echo": "tries one GPU's memory from another at start-up"}
+
+# Kernels that may let their last block alone wait, and why. A kernel is done when all of its blocks are, so that is
+# enough for whoever comes next, but not for the blocks that do not wait: all that they touch has to be settled.
+SETTLED = {"decode::query_kernel": "MlaQueryArgs::settled: runs beside the choice, of which it needs nothing"}
 
 # Kernels that need several GPUs: the tests of tests/gpu launch them, not the operators'.
 SEVERAL_GPUS = "src/cuda/comm/"
@@ -49,7 +54,9 @@ VARIANTS = [
     *(rf"wide_product_kernel<{dtype}>" for dtype in STREAMED),
 ]
 
-WAIT = "wait_for_previous"
+TOOL = "tools/check_kernels.py"
+WAIT, ONE_WAITS = "wait_for_previous", "one_block_waits_for_previous"
+SETTLED_END = re.compile(rf"if \(p\.settled\)\s+{ONE_WAITS}\(\);\s+else\s+{WAIT}\(\);\s*")
 KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s*)?(\w+)\s*\(")
 FUNCTION = re.compile(r"(?:__device__\s+)?__forceinline__\s+[\w:<>&*, ]*?\b(\w+)\s*\(")
 NAMESPACE = re.compile(r"^namespace fathom::cuda(?:::([\w:]+))? \{", re.M)
@@ -202,6 +209,19 @@ def check_sources(kernels):
         first.setdefault(name, path)
         if name in ALONE:
             continue
+        for function, of_function in functions.items():
+            if ONE_WAITS in of_function:
+                problems.append(f"{path}: {name} calls {function}(), which lets one block wait: only a kernel's end may")
+        one_waits = ONE_WAITS in body
+        end = SETTLED_END.search(body)
+        if one_waits and name not in SETTLED:
+            problems.append(f"{path}: {name} lets one block wait, and SETTLED of {TOOL} does not say why it may")
+        elif name in SETTLED and not one_waits:
+            problems.append(f"{path}: {name} is one of SETTLED of {TOOL}, but all of its blocks wait")
+        elif one_waits and (body.count(ONE_WAITS) > 1 or end is None or body[end.end():].strip()):
+            problems.append(f"{path}: {name} lets one block wait elsewhere than at its end, where p.settled")
+        elif one_waits:
+            body = body[:end.start()] + f"{WAIT}();"
         waits = Waits(functions)
         conditions, returns = waits.of(body)
         if returns:

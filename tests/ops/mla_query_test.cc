@@ -2,8 +2,11 @@
 
 #include "ops/mla_query.h"
 
+#include <array>
 #include <cmath>
 
+#include "ops/embedding.h"
+#include "ops/index.h"
 #include "tests/mla_parts.h"
 #include "tests/ops/product_fixture.h"
 
@@ -110,6 +113,51 @@ TEST_P(MlaQueryTest, gives_the_bits_of_its_parts) {
     EXPECT_EQ(rotated(one), rotated(parts));
     EXPECT_EQ(bytes(one.cache.view()), bytes(parts.cache.view()));
   }
+}
+
+// It runs beside the choice and ends before it: who reads the list comes behind both.
+TEST_P(MlaQueryTest, what_comes_behind_a_settled_call_comes_behind_the_choice) {
+  constexpr int64_t kBlocks = 512, kBlockRows = 64, kRows = kBlocks * kBlockRows, kTopk = 2048;
+  ref::Random random(5);
+  const Call call = make_call({.cache = DType::kF8E4M3, .settled = true});
+  const DeviceTensor scores[] = {upload(random.normal(DType::kF32, {1, kRows})),
+                                 upload(random.normal(DType::kF32, {1, kRows}))};
+  HostTensor table(DType::kI32, {1, kBlocks});
+  for (int64_t i = 0; i < kBlocks; ++i) table.at(0, i) = static_cast<double>(i);
+  const DeviceTensor starts = upload<int32_t>({2}, {0, 1}), lengths = upload<int32_t>({1}, {kRows}),
+                     tables = upload(table), of_rows = upload(random.normal(act(), {kRows, 8}));
+  const auto run = [&](bool in_turn) {
+    const DeviceTensor list = empty(DType::kI32, {1, kTopk}), count = empty(DType::kI32, {1}),
+                       read[] = {empty(act(), {kTopk, 8}), empty(act(), {kTopk, 8})};
+    const auto wait = [&] {
+      if (in_turn) stream().synchronize();
+    };
+    for (int i = 0; i < 20; ++i) {
+      ops::top_rows({.scores = scores[i % 2].view(),
+                     .queries = {.settled = false,
+                                 .query_start = starts.view(),
+                                 .kv_len = lengths.view(),
+                                 .block_tables = tables.view(),
+                                 .tree_mask = {},
+                                 .token_begin = 0,
+                                 .token_end = 1},
+                     .block_tokens = kBlockRows,
+                     .rows = list.view(),
+                     .counts = count.view()},
+                    stream());
+      wait();
+      ops::mla_query(call.args, stream());
+      wait();
+      ops::embedding({.ids = Tensor::contiguous(list.view().data(), DType::kI32, {kTopk}),
+                      .table = of_rows.view(),
+                      .out = read[i % 2].view()},
+                     stream());
+      wait();
+    }
+    return std::array{bytes(read[0].view()), bytes(read[1].view())};
+  };
+  const auto expected = run(true);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(run(false), expected) << "run " << i;
 }
 
 TEST_P(MlaQueryTest, takes_no_call_of_more_tokens_or_heads) {

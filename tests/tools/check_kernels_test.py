@@ -72,6 +72,27 @@ class CheckKernelsTest(TreeTest):
             with self.subTest(body=body):
                 self.assert_kernel_refused("returns before wait_for_previous()", body)
 
+    def test_one_block_may_wait_only_at_the_end_of_a_kernel_that_is_named(self):
+        def settled_kernel(body, before=""):
+            return kernel(body, before, "query_kernel").replace("fathom::cuda {", "fathom::cuda::decode {")
+
+        end = "if (p.settled)\n  one_block_waits_for_previous();\nelse\n  wait_for_previous();"
+        self.write("src/cuda/a.cu", settled_kernel("work();\n" + end))
+        self.assert_passes(TOOL)
+        self.assert_kernel_refused("lets one block wait, and SETTLED", end)
+        for body, part in (("if (p.settled) return;\n" + end, "returns before wait_for_previous()"),
+                           ("wait_for_previous();", "but all of its blocks wait"),
+                           ("one_block_waits_for_previous();", "elsewhere than at its end"),
+                           ("if (!p.settled) wait_for_previous();\none_block_waits_for_previous();", "elsewhere than at"),
+                           (end + "\nwork();", "elsewhere than at its end"),
+                           ("if (x) one_block_waits_for_previous();\n" + end, "elsewhere than at its end")):
+            with self.subTest(body=body):
+                self.write("src/cuda/a.cu", settled_kernel(body))
+                self.assertIn(part, self.assert_refused(TOOL))
+        in_function = "__device__ __forceinline__ void work() {\n  one_block_waits_for_previous();\n}"
+        self.write("src/cuda/a.cu", settled_kernel("work();\n" + end, in_function))
+        self.assertIn("calls work(), which lets one block wait", self.assert_refused(TOOL))
+
     def test_two_kernels_of_one_name_are_found_unless_a_namespace_tells_them_apart(self):
         self.write("src/cuda/a.cu", PLAIN)
         self.write("src/cuda/b.cu", PLAIN)

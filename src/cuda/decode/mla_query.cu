@@ -9,6 +9,9 @@
 namespace fathom::cuda {
 namespace {
 
+// Of more tokens, what comes behind a settled call may start at once.
+constexpr int kMostLetLate = 6;
+
 using decode::QueryParams;
 
 decode::CompressedQueries compressed(const ops::MlaQueryArgs& args) {
@@ -34,6 +37,7 @@ QueryParams params_of(const ops::MlaQueryArgs& args) {
   p.heads = static_cast<int>(uk.dim(0));
   p.cache_is_f8 = args.rows.cache.format.latent == tensor::DType::kF8E4M3;
   p.settled = args.settled;
+  p.lets_next_first = args.settled && p.tokens > kMostLetLate;
   return p;
 }
 

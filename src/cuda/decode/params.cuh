@@ -57,6 +57,7 @@ struct QueryParams : QueryProduct {
   int tokens = 0, heads = 0;
   bool cache_is_f8 = false;
   bool settled = false;  // MlaQueryArgs::settled: all of this may be read before the wait
+  bool lets_next_first = false;
 };
 
 }  // namespace fathom::cuda::decode

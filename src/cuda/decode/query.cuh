@@ -15,8 +15,8 @@
 // nothing to exchange, and so no cluster.
 //
 // The next kernel may start only when rows are normalised, with more than two tokens when q is made: what starts behind
-// it delays this one otherwise. Without q_b it may at once, since an indexer's kernels have weights to read. So it may
-// where all inputs are settled: then this kernel runs beside the one before and only its end waits.
+// it delays this one otherwise. Without q_b it may at once, since an indexer's kernels have weights to read. Where all
+// inputs are settled this kernel runs beside the one before, and in the end one block waits for it.
 //
 // Every sum has the order of the operators that it stands for (decode/region.cuh).
 //
@@ -55,6 +55,13 @@ enum class QueryForm {
   kFew,   // compressed: two tokens at most
   kMany,  // compressed, each token normalised by one of the blocks
 };
+
+// For the end of a kernel that reads and writes only what was settled before the one before it began: the last block
+// waits, and the others make room for the next kernel. That one takes a kernel as done when all of its blocks are, so
+// it comes behind the one before all the same. tools/check_kernels.py names the kernels that may.
+__device__ __forceinline__ void one_block_waits_for_previous() {
+  if (blockIdx.x + 1 == gridDim.x) wait_for_previous();
+}
 
 __device__ __forceinline__ void wait_for_inputs(const QueryParams& p) {
   if (!p.settled) wait_for_previous();
@@ -279,15 +286,21 @@ template <QueryForm kForm>
 __global__ void __launch_bounds__(kQueryThreads, 2)
     query_kernel(const __grid_constant__ QueryParams p) {
   __shared__ QueryShared shared;
-  if (kForm == QueryForm::kGiven || p.settled) let_next_start();
   const int token = static_cast<int>(blockIdx.x) - p.heads * kCluster;
+  // Of a settled call the one that waits must not hold up what runs beside it, too.
+  if (kForm == QueryForm::kGiven || p.lets_next_first || (p.settled && token >= 0))
+    let_next_start();
   if (token < 0) {
     Query<kForm>(p, shared).run();
   } else if (token < p.tokens && threadIdx.x < kAppendThreads) {
     p.cache_is_f8 ? append_query_row<F8E4M3>(p, token, shared.append)
                   : append_query_row<Bf16>(p, token, shared.append);
   }
-  wait_for_previous();  // who comes next takes all before this kernel as done
+  // Who comes next takes all before this kernel as done.
+  if (p.settled)
+    one_block_waits_for_previous();
+  else
+    wait_for_previous();
 }
 
 }  // namespace fathom::cuda::decode
