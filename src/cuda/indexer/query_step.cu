@@ -4,7 +4,7 @@
 //
 // A cluster of four blocks has a head, a block half of its rows and half of the channels: six steps of 128 channels,
 // asked for before the wait. Behind it
-//   norm       a warp has a token, of whose channels it quantises the block's
+//   norm       a warp has a token, of whose channels it quantises the block's; of one token a warp has a sixth of it
 //   products   two warpgroups, three steps each (linear/held_steps.cuh); their sums go to the block that has the token,
 //              token % 4, and with them a quarter of the product that makes the head's weight
 //   query      a warp of that block adds the four parts in rising order, rotates, transforms and quantises
@@ -68,6 +68,7 @@ struct QueryStepShared {
   float head_weights[kStepBlocks][kOwnTokens];
   float row_scales[kBlockLines][kHeldColumns];
   float dots[kStepWarps][kStepTokens];
+  float squares[kStepChunks];  // sums of a chunk's, of one token
   uint64_t full[kBlockLines], came;
 };
 
@@ -133,20 +134,41 @@ struct QueryStep {
                : load_vector(static_cast<const Bf16*>(p.q_norm), begin, begin + kVector, true);
   }
 
-  // The warp's token: the block's channels of its row to where products find them. The order of the sum of squares is
-  // that of rms_norm: 32 vectors, then those sums.
+  // Of the block's chunks, then of the others.
+  __device__ __forceinline__ int chunk(int i) const {
+    return (line_half * kBlockChunks + i) % kStepChunks;
+  }
+  __device__ __forceinline__ void share_norm(const Vector& weight) const {
+    if (!brings_norm()) return;
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) s.norm[threadIdx.x * kVector + k] = weight.at[k];
+  }
+  // sums: a lane has that of the chunk of its number. The order of the sum of squares is that of rms_norm: 32 vectors,
+  // then those sums.
+  __device__ __forceinline__ float norm_factor(float sums) const {
+    return 1.0f / sqrtf(warp_sum(sums) / static_cast<float>(kStepIn) + p.eps);
+  }
+  // The lane's vector of one of the block's chunks to where products find it.
+  __device__ __forceinline__ void quantise(const Words<Bf16>& words, int of_block, int token,
+                                           float factor) const {
+    const int begin = channel(of_block), line = begin / kScaleBlock;  // of the block's
+    Vector v = normed(unpack(words), load_vector(s.norm, begin, begin + kVector, true), factor);
+    round_to_bf16(v);
+    const int piece = begin % kScaleBlock / 16 ^ token;
+    quantize_vector(v,
+                    reinterpret_cast<F8E4M3*>(s.rows[line] + token * kScaleBlock + piece * 16) +
+                        begin % 16 - begin,
+                    begin, begin + kVector, true, &s.row_scales[line][token] - line);
+  }
+
+  // The warp's token: the block's channels of its row.
   __device__ __forceinline__ void normalise(const Vector& weight) const {
-    // Vectors of the block's channels, then the others.
-    const auto chunk = [this](int i) { return (line_half * kBlockChunks + i) % kStepChunks; };
     Words<Bf16> words[kStepChunks];
     const Bf16* const row = p.q_a + min(warp, tokens - 1) * p.q_a_stride;
 #pragma unroll
     for (int i = 0; i < kStepChunks; ++i)
       words[i] = load_words(row, channel(chunk(i)), channel(chunk(i)) + kVector, true);
-    if (brings_norm()) {
-#pragma unroll
-      for (int k = 0; k < kVector; ++k) s.norm[threadIdx.x * kVector + k] = weight.at[k];
-    }
+    share_norm(weight);
     __syncwarp();
     named_barrier_sync(1, kStepMultiplying);
     if (warp >= tokens) return;
@@ -156,19 +178,24 @@ struct QueryStep {
       const float sum = warp_sum(sum_of_squares(unpack(words[i])));
       if (lane == chunk(i)) of_lane = sum;
     }
-    const float factor = 1.0f / sqrtf(warp_sum(of_lane) / static_cast<float>(kStepIn) + p.eps);
+    const float factor = norm_factor(of_lane);
 #pragma unroll
-    for (int i = 0; i < kBlockChunks; ++i) {
-      const int begin = channel(i), line = begin / kScaleBlock;  // of the block's
-      Vector v =
-          normed(unpack(words[i]), load_vector(s.norm, begin, begin + kVector, true), factor);
-      round_to_bf16(v);
-      const int piece = begin % kScaleBlock / 16 ^ warp;
-      quantize_vector(v,
-                      reinterpret_cast<F8E4M3*>(s.rows[line] + warp * kScaleBlock + piece * 16) +
-                          begin % 16 - begin,
-                      begin, begin + kVector, true, &s.row_scales[line][warp] - line);
-    }
+    for (int i = 0; i < kBlockChunks; ++i) quantise(words[i], i, warp, factor);
+    show_to_engines();
+    __syncwarp();
+  }
+  // The same of one token: a warp has a chunk of its row.
+  __device__ __forceinline__ void normalise_one(const Vector& weight) const {
+    Words<Bf16> words{};
+    if (warp < kStepChunks)
+      words = load_words(p.q_a, channel(chunk(warp)), channel(chunk(warp)) + kVector, true);
+    share_norm(weight);
+    const float sum = warp_sum(sum_of_squares(unpack(words)));
+    if (lane == 0 && warp < kStepChunks) s.squares[chunk(warp)] = sum;
+    __syncwarp();
+    named_barrier_sync(1, kStepMultiplying);
+    if (warp >= kBlockChunks) return;
+    quantise(words, warp, 0, norm_factor(lane < kStepChunks ? s.squares[lane] : 0.0f));
     show_to_engines();
     __syncwarp();
   }
@@ -181,26 +208,28 @@ struct QueryStep {
   __device__ __forceinline__ uint4 vector_of(const Bf16* row) const {
     return reinterpret_cast<const uint4*>(row)[first_vector() + threadIdx.x];
   }
+  __device__ __forceinline__ uint4 vector_of_token(int token) const {
+    return has_vector() && token < tokens ? vector_of(p.x + token * p.x_stride) : uint4{};
+  }
+  __device__ __forceinline__ void add_dot(const Vector& weight, const uint4& x, int token) const {
+    Vector v;
+    unpack(x, v);
+    float sum = 0.0f;
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) sum = __fmaf_rn(v.at[k], weight.at[k], sum);
+    sum = warp_sum(sum);
+    if (lane == 0 && token < tokens) s.dots[warp][token] = sum;
+  }
   __device__ __forceinline__ void add_dots(const uint4& weight) const {
-    constexpr int kAtOnce = kOneToken ? 1 : 4;
+    constexpr int kAtOnce = 4;
     Vector w;
     unpack(weight, w);
     for (int first = 0; first < tokens; first += kAtOnce) {
       uint4 x[kAtOnce];
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i)
-        x[i] = has_vector() && first + i < tokens ? vector_of(p.x + (first + i) * p.x_stride)
-                                                  : uint4{};
+      for (int i = 0; i < kAtOnce; ++i) x[i] = vector_of_token(first + i);
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        Vector v;
-        unpack(x[i], v);
-        float sum = 0.0f;
-#pragma unroll
-        for (int k = 0; k < kVector; ++k) sum = __fmaf_rn(v.at[k], w.at[k], sum);
-        sum = warp_sum(sum);
-        if (lane == 0 && first + i < tokens) s.dots[warp][first + i] = sum;
-      }
+      for (int i = 0; i < kAtOnce; ++i) add_dot(w, x[i], first + i);
     }
   }
   __device__ __forceinline__ void send_dots() const {
@@ -274,8 +303,16 @@ struct QueryStep {
     LaneRow::Angles angles{};
     if (warp < own_tokens())
       angles = LaneRow::angles_of(p.table + (rank + warp * kStepBlocks) * kStepRope);
-    normalise(norm);
-    add_dots(head_weight);
+    if constexpr (kOneToken) {
+      const uint4 x = vector_of_token(0);  // asked for beside q_a
+      normalise_one(norm);
+      Vector w;
+      unpack(head_weight, w);
+      add_dot(w, x, 0);
+    } else {
+      normalise(norm);
+      add_dots(head_weight);
+    }
     __syncwarp();
     named_barrier_sync(1, kStepMultiplying);
     send_dots();
