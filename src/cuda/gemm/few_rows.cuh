@@ -9,11 +9,11 @@
 #include "cuda/device/convert.cuh"
 #include "cuda/gemm/few_rows.h"
 #include "cuda/gemm/gate_up_map.h"
-#include "cuda/gemm/stage_ring.cuh"
 #include "cuda/gemm/tensor_map.h"
 #include "cuda/mma/warpgroup.cuh"
 #include "cuda/ptx/barrier.cuh"
 #include "cuda/ptx/shared.cuh"
+#include "cuda/ptx/stage_ring.cuh"
 
 namespace fathom::cuda::few_rows {
 

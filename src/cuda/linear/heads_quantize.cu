@@ -18,6 +18,7 @@
 #include "cuda/ptx/barrier.cuh"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/ptx/shared.cuh"
+#include "cuda/ptx/stage_ring.cuh"
 #include "cuda/ptx/tensor_copy.cuh"
 #include "cuda/runtime/launch.cuh"
 #include "cuda/runtime/stream.cuh"
@@ -28,7 +29,7 @@ namespace {
 
 constexpr int kOutputs = kScaleBlock, kLineChannels = kLineBytes / 2;
 constexpr int kMultiplyingThreads = 256, kHeadsThreads = kMultiplyingThreads + 32;
-constexpr int kWeightBytes = kOutputs * kLineBytes, kRoomBytes = 112 << 10;
+constexpr int kRoomBytes = (112 << 10) - 1024;
 constexpr int kSumStride = kOutputs + 4;  // keeps the banks apart
 
 struct HeadsParams {
@@ -41,76 +42,66 @@ struct HeadsParams {
 };
 
 template <int kTokensT>
-struct HeadsConfig {
+struct HeadsShared {
   static constexpr int kTokens = kTokensT, kSums = kTokens / 2;  // of a block; of a thread
-  static constexpr int kStageBytes = kWeightBytes + kTokens * kLineBytes;
-  static constexpr int kStages = (kRoomBytes - 1024) / (kStageBytes + 16);
-  static constexpr int kBarriersAt = kStages * kStageBytes;
-  static constexpr int kSharedBytes = kBarriersAt + kStages * 16;
-  static_assert(kTokens * kSumStride * 4 <= kBarriersAt);
+  struct Stage {
+    char weights[kOutputs][kLineBytes];
+    char tokens[kTokens][kLineBytes];
+  };
+  static constexpr int kStages = kRoomBytes / static_cast<int>(sizeof(Stage) + 16);
+  Stage stages[kStages];
+  uint64_t full[kStages], empty[kStages];
+  static_assert(kTokens * kSumStride * 4 <= sizeof(stages));
 };
 
-template <class C>
+template <class Shared>
 struct HeadsProduct {
+  using Ring = StageRing<Shared>;
+
   const HeadsParams& p;
-  char* shared;
-  uint32_t base;
-  int head, first_token;
-
-  __device__ __forceinline__ HeadsProduct(const HeadsParams& params, char* shared_memory)
-      : p(params),
-        shared(shared_memory),
-        base(shared_address(shared_memory)),
-        head(static_cast<int>(blockIdx.y)),
-        first_token(static_cast<int>(blockIdx.x) * C::kTokens) {}
-
-  __device__ __forceinline__ uint32_t stage_of(int line) const {
-    return base + line % C::kStages * C::kStageBytes;
-  }
-  __device__ __forceinline__ uint32_t full(int line) const {
-    return base + C::kBarriersAt + line % C::kStages * 16;
-  }
-  __device__ __forceinline__ uint32_t empty(int line) const { return full(line) + 8; }
-  static __device__ __forceinline__ uint32_t phase(int line) { return line / C::kStages & 1; }
+  Shared& shared;
+  int head = static_cast<int>(blockIdx.y);
+  int first_token = static_cast<int>(blockIdx.x) * Shared::kTokens;
 
   // One thread feeds.
-  __device__ __forceinline__ void load_weights(int line) const {
-    barrier_expect(full(line), kWeightBytes + p.box_tokens * kLineBytes);
-    load_tile(&p.weight, stage_of(line), full(line), line * kLineChannels, head * p.weight_head);
+  __device__ __forceinline__ void load_weights(const Ring& ring, int line) const {
+    barrier_expect(ring.full(), sizeof((*ring).weights) + p.box_tokens * kLineBytes);
+    load_tile(&p.weight, shared_address((*ring).weights), ring.full(), line * kLineChannels,
+              head * p.weight_head);
   }
-  __device__ __forceinline__ void load_tokens(int line) const {
-    load_tile(&p.x, stage_of(line) + kWeightBytes, full(line),
+  __device__ __forceinline__ void load_tokens(const Ring& ring, int line) const {
+    load_tile(&p.x, shared_address((*ring).tokens), ring.full(),
               head * p.x_head + line * kLineChannels, first_token);
   }
-  __device__ __forceinline__ int first_lines() const { return min(p.lines, C::kStages); }
   __device__ __forceinline__ void begin() const {
-    for (int stage = 0; stage < C::kStages; ++stage) {
-      barrier_init(full(stage), 1);
-      barrier_init(empty(stage), kMultiplyingThreads / 32);
+    for (int stage = 0; stage < Shared::kStages; ++stage) {
+      barrier_init(shared_address(&shared.full[stage]), 1);
+      barrier_init(shared_address(&shared.empty[stage]), kMultiplyingThreads / 32);
     }
     barriers_are_ready();
-    for (int line = 0; line < first_lines(); ++line) load_weights(line);
+    Ring ring{shared};
+    for (int line = 0; line < min(p.lines, Shared::kStages); ++line, ring.advance())
+      load_weights(ring, line);
   }
   __device__ __forceinline__ void feed() const {
-    for (int line = 0; line < first_lines(); ++line) load_tokens(line);
-    for (int line = C::kStages; line < p.lines; ++line) {
-      barrier_wait(empty(line), phase(line) ^ 1);
-      load_weights(line);
-      load_tokens(line);
+    Ring ring{shared};
+    for (int line = 0; line < p.lines; ++line, ring.advance()) {
+      if (line >= Shared::kStages) {
+        barrier_wait(ring.empty(), ring.parity ^ 1);
+        load_weights(ring, line);
+      }
+      load_tokens(ring, line);
     }
   }
 
-  __device__ __forceinline__ void release(int line) const {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(empty(line));
-  }
   // A line's products run while the next line's are started.
-  __device__ __forceinline__ void multiply(float (&sums)[C::kSums]) const {
-    const uint32_t first_row = threadIdx.x / 128 * 64 * kLineBytes;
-    for (int line = 0; line < p.lines; ++line) {
-      barrier_wait(full(line), phase(line));
-      const uint32_t a = descriptor_word(stage_of(line) + first_row);
-      const uint32_t b = descriptor_word(stage_of(line) + kWeightBytes);
+  __device__ __forceinline__ void multiply(float (&sums)[Shared::kSums]) const {
+    const uint32_t first_row = threadIdx.x / 128 * 64;
+    Ring ring{shared}, before{shared};
+    for (int line = 0; line < p.lines; ++line, ring.advance()) {
+      barrier_wait(ring.full(), ring.parity);
+      const uint32_t a = descriptor_word(shared_address((*ring).weights[first_row]));
+      const uint32_t b = descriptor_word(shared_address((*ring).tokens));
       mma_begin(sums);
 #pragma unroll
       for (int i = 0; i < 4; ++i)
@@ -118,24 +109,27 @@ struct HeadsProduct {
             Bf16{});
       mma_commit();
       mma_wait<1>(sums);
-      if (line > 0) release(line - 1);
+      if (line == 0) continue;
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) barrier_arrive(before.empty());
+      before.advance();
     }
     mma_wait<0>(sums);
   }
   // REQUIRES: all have multiplied.
-  __device__ __forceinline__ void keep(const float (&sums)[C::kSums]) const {
+  __device__ __forceinline__ void keep(const float (&sums)[Shared::kSums]) const {
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
-    float* const kept = reinterpret_cast<float*>(shared) + row;
+    float* const kept = reinterpret_cast<float*>(&shared) + row;
 #pragma unroll
-    for (int i = 0; i < C::kSums; ++i)
+    for (int i = 0; i < Shared::kSums; ++i)
       kept[(i / 4 * 8 + lane % 4 * 2 + i % 2) * kSumStride + i % 4 / 2 * 8] = sums[i];
   }
   // REQUIRES: all have kept their sums.
   __device__ __forceinline__ void quantise() const {
-    const int lane = threadIdx.x % 32, num_tokens = min(p.tokens - first_token, C::kTokens);
+    const int lane = threadIdx.x % 32, num_tokens = min(p.tokens - first_token, Shared::kTokens);
     for (int token = static_cast<int>(threadIdx.x) / 32; token < num_tokens;
          token += kMultiplyingThreads / 32) {
-      const float4 sum = *reinterpret_cast<const float4*>(reinterpret_cast<const float*>(shared) +
+      const float4 sum = *reinterpret_cast<const float4*>(reinterpret_cast<const float*>(&shared) +
                                                           token * kSumStride + lane * 4);
       const uint32_t low = floats_to_bf16x2(sum.x, sum.y), high = floats_to_bf16x2(sum.z, sum.w);
       const float4 v{bf16x2_low(low), bf16x2_high(low), bf16x2_low(high), bf16x2_high(high)};
@@ -150,16 +144,16 @@ struct HeadsProduct {
   }
 };
 
-template <class C>
+template <class Shared>
 __global__ void __launch_bounds__(kHeadsThreads, 2)
     heads_quantize_kernel(const __grid_constant__ HeadsParams p) {
   extern __shared__ __align__(1024) char shared[];
   let_next_start();
-  const HeadsProduct<C> product(p, shared);
+  const HeadsProduct<Shared> product{p, *reinterpret_cast<Shared*>(shared)};
   if (threadIdx.x == kMultiplyingThreads) product.begin();
   __syncthreads();
   wait_for_previous();
-  float sums[C::kSums];
+  float sums[Shared::kSums];
   if (threadIdx.x == kMultiplyingThreads) {
     product.feed();
   } else if (threadIdx.x < kMultiplyingThreads) {
@@ -173,7 +167,7 @@ __global__ void __launch_bounds__(kHeadsThreads, 2)
 
 template <int kTokens>
 void start(const ProductParams& product, const ops::Activation& out, ops::Stream& stream) {
-  using C = HeadsConfig<kTokens>;
+  using Shared = HeadsShared<kTokens>;
   const int64_t x_head = product.x_head_bytes / 2, in = product.in,
                 weight_head = product.a.weight_head_bytes / (in * 2), last = product.heads - 1;
   const int box_tokens = std::min(product.tokens, kTokens);
@@ -195,10 +189,10 @@ void start(const ProductParams& product, const ops::Activation& out, ops::Stream
                       .box_tokens = box_tokens,
                       .x_head = static_cast<int>(x_head),
                       .weight_head = static_cast<int>(weight_head)};
-  launch(heads_quantize_kernel<C>,
+  launch(heads_quantize_kernel<Shared>,
          {.grid = dim3(num_tiles(p.tokens, kTokens), static_cast<unsigned>(p.heads)),
           .block = kHeadsThreads,
-          .shared_bytes = C::kSharedBytes},
+          .shared_bytes = static_cast<int>(sizeof(Shared))},
          stream, p);
 }
 

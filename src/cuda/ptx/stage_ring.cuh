@@ -4,8 +4,6 @@
 //
 //   StageRing<Shared> ring{shared};      // Shared has Stage, stages[kStages], full[kStages] and empty[kStages]
 //   barrier_wait(ring.full(), ring.parity), use(*ring), barrier_arrive(ring.empty()), ring.advance();
-//
-// Internal to gemm/.
 
 #include <cstdint>
 
