@@ -2,6 +2,7 @@
 
 #include "cuda/device/convert.cuh"
 #include "cuda/gemm/activation.cuh"
+#include "cuda/gemm/few_rows_store.cuh"
 #include "cuda/gemm/gate_up_map.h"
 #include "cuda/gemm/tensor_map.h"
 #include "cuda/mma/warpgroup.cuh"
@@ -228,17 +229,16 @@ __device__ __forceinline__ void multiply_task(const FewRowsParams& p, FewRowsRin
     mma_wait<0>(sums);
     if (lane == 0) barrier_arrive(ring.empty());
   }
-  const int at = task.column * kTaskColumns<kGated> + warp * (kTaskColumns<kGated> / 8) + lane / 4;
+  const int column = task.column * kTaskColumns<kGated> + warp * (kTaskColumns<kGated> / 8);
 #pragma unroll
   for (int i = 0; i < kSums; i += 4) {
-    const int row = i * 2 + lane % 4 * 2;
     if constexpr (kGated) {
-      store_two(p.of.h, p.of.inter, task.tile, row, at, silu_mul(sums[i], sums[i + 2]),
-                silu_mul(sums[i + 1], sums[i + 3]));
+      store_two(p.of.h, p.of.inter, task.tile, i * 2 + lane % 4 * 2, column + lane / 4,
+                silu_mul(sums[i], sums[i + 2]), silu_mul(sums[i + 1], sums[i + 3]));
     } else {
-      store_two(p.of.y, p.of.hidden_size, task.tile, row, at, sums[i], sums[i + 1]);
-      store_two(p.of.y, p.of.hidden_size, task.tile, row, at + kGroupRows, sums[i + 2],
-                sums[i + 3]);
+      store_columns(p.of.y + (int64_t{task.tile.row} + i * 2) * p.of.hidden_size + column,
+                    p.of.hidden_size, task.tile.num_rows - i * 2,
+                    {sums[i], sums[i + 1], sums[i + 2], sums[i + 3]});
     }
   }
   if constexpr (kGated) {

@@ -6,21 +6,10 @@
 // Internal to few_rows.cu.
 
 #include "cuda/gemm/few_rows.cuh"
+#include "cuda/gemm/few_rows_store.cuh"
 #include "cuda/ptx/tensor_copy.cuh"
 
 namespace fathom::cuda::few_rows {
-
-// This lane has column `at` of two neighbouring rows of y, and another lane the column beside it: each stores both
-// columns of one row.
-__device__ __forceinline__ void store_two(const Params& p, const DownTask& task, int row, int at,
-                                          float first, float second) {
-  const bool odd = at % 2 != 0;
-  const float other = __shfl_xor_sync(0xffffffffu, odd ? first : second, 4);
-  const int mine = row + (odd ? 1 : 0);
-  if (mine < task.num_rows)
-    *reinterpret_cast<uint32_t*>(p.y + (int64_t{task.row} + mine) * p.hidden_size + at / 2 * 2) =
-        odd ? floats_to_bf16x2(other, second) : floats_to_bf16x2(first, other);
-}
 
 // Sums of 128 channels are scaled and added in float32, as in product_kernel.cuh.
 template <int kTokens>
@@ -64,13 +53,12 @@ __device__ __forceinline__ void multiply_down(const Params& p, Shared& shared, R
   for (int k = 0; k < kSteps; ++k)
 #pragma unroll
     for (int i = 0; i < kSums; ++i) totals[i] += sums[k][i] * (x[k][i / 4 * 2 + i % 2] * scales[k]);
-  const int at = task.column * kOutputs + warp * 16 + lane / 4;
+  tensor::Bf16* const y =
+      p.y + int64_t{task.row} * p.hidden_size + task.column * kOutputs + warp * 16;
 #pragma unroll
-  for (int i = 0; i < kSums; i += 4) {
-    const int row = i * 2 + lane % 4 * 2;
-    store_two(p, task, row, at, totals[i], totals[i + 1]);
-    store_two(p, task, row, at + 8, totals[i + 2], totals[i + 3]);
-  }
+  for (int i = 0; i < kSums; i += 4)
+    store_columns(y + int64_t{i * 2} * p.hidden_size, p.hidden_size, task.num_rows - i * 2,
+                  {totals[i], totals[i + 1], totals[i + 2], totals[i + 3]});
 }
 
 }  // namespace fathom::cuda::few_rows

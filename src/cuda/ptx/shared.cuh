@@ -37,6 +37,13 @@ __device__ __forceinline__ void store_matrix_x4(uint32_t address, const uint32_t
                : "memory");
 }
 
+// An 8x8 matrix of 16-bit elements of which each lane has two neighbours, transposed.
+__device__ __forceinline__ uint32_t transpose_matrix(uint32_t two) {
+  uint32_t out;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(two));
+  return out;
+}
+
 __device__ __forceinline__ float load_shared(uint32_t address) {
   float v;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address) : "memory");
