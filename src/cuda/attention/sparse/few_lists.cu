@@ -101,8 +101,10 @@ struct FewLists {
     }
     __syncthreads();
     const int num_rows = min(length - first_entry, kSplitRows);
-    begin_list(p, num_rows, shared);
-    attend_list(p, num_rows, shared);
+    if (num_rows == kSplitRows)
+      attend_list<true>(p, kSplitRows, shared);
+    else
+      attend_list<false>(p, num_rows, shared);
     cluster_sync();  // which the barriers above are ready for, too
     SliceSum<1> sum;
     sum.clear();

@@ -1,7 +1,7 @@
 #pragma once
 // What a block of few_lists.cu does with the rows of a list that are its own, 128 at most: scores of all four tiles,
 // one softmax that goes through the tiles in order, then the values of all. So the bits are those of a block of
-// mla_absorbed.cu, which takes a tile after another, and six barriers do for what takes twelve there.
+// mla_absorbed.cu, which takes a tile after another, and seven barriers do for what takes twelve there.
 // Internal to cuda/attention/sparse/.
 
 #include "cuda/attention/absorbed_f8.cuh"
@@ -90,41 +90,48 @@ struct ListSoftmax {
   }
 };
 
-// The copies of the block's rows, whose numbers are in shared memory, a group for each tile.
-__device__ __forceinline__ void begin_list(const AbsorbedParams& p, int num_rows, char* shared) {
+// The copies of two tiles of the block's rows, whose numbers are in shared memory, a group for each.
+__device__ __forceinline__ void begin_tiles(const AbsorbedParams& p, int first, int num_rows,
+                                            char* shared) {
 #pragma unroll
-  for (int tile = 0; tile < kListTiles; ++tile) {
+  for (int tile = first; tile < first + 2; ++tile) {
     if (tile * kTileRows < num_rows) load_tile<ListLayout>(p, shared, tile);
     commit_copies();
   }
 }
 
-// Weighted values, maximum and sum of each query row, in shared memory. begin_list() came before.
+// Weighted values, maximum and sum of each query row, in shared memory. The queries are under way, a group of copies.
+// kIsFull: there are kSplitRows rows.
+template <bool kIsFull>
 __device__ __forceinline__ void attend_list(const AbsorbedParams& p, int num_rows, char* shared) {
   using Layout = ListLayout;
   auto* const scores = reinterpret_cast<float*>(shared + Layout::kScores);
   auto* const stats = reinterpret_cast<float2*>(shared + Layout::kStats);
   const int thread = static_cast<int>(threadIdx.x);
   const int quarter = thread / 64, first_key = thread / 32 % 2 * 16;  // a warp's scores
-  if (num_rows <= 0) {
+  if (!kIsFull && num_rows <= 0) {
     if (thread < Layout::kRows) stats[thread] = {minus_infinity(), 0.0f};
     wait_copies<0>();
     return;
   }
   F8Queries queries;
+  begin_tiles(p, 0, num_rows, shared);
+  wait_copies<2>();
+  __syncthreads();
+  queries.init(shared + Layout::kQuery, quarter);  // while rows come
+  begin_tiles(p, 2, num_rows, shared);
 #pragma unroll
   for (int tile = 0; tile < kListTiles; tile += 2) {
     tile == 0 ? wait_copies<kListTiles - 2>() : wait_copies<0>();
     __syncthreads();
-    if (tile == 0) queries.init(shared + Layout::kQuery, quarter);
 #pragma unroll
     for (int i = tile; i < tile + 2; ++i)
-      if (i * kTileRows < num_rows)
+      if (kIsFull || i * kTileRows < num_rows)
         score_f8_tile<Layout, 1>(queries, shared + i * Layout::kStageBytes,
                                  scores + i * Layout::kTileScores, quarter, first_key);
   }
   const int mine = thread / (2 * kTileRows);
-  if (mine * kTileRows < num_rows)
+  if (kIsFull || mine * kTileRows < num_rows)
     put_weight_scales(shared + mine * Layout::kStageBytes, num_rows - mine * kTileRows,
                       shared + Layout::kWeightScales + mine * kWeightScaleBytes,
                       thread % (2 * kTileRows));
@@ -135,7 +142,7 @@ __device__ __forceinline__ void attend_list(const AbsorbedParams& p, int num_row
   float values[1][8][4] = {};
 #pragma unroll
   for (int tile = 0; tile < kListTiles; ++tile) {
-    if (tile * kTileRows >= num_rows) break;
+    if (!kIsFull && tile * kTileRows >= num_rows) break;
     add_f8_values(shared + tile * Layout::kStageBytes,
                   shared + Layout::kWeightScales + tile * kWeightScaleBytes,
                   reinterpret_cast<const Bf16*>(shared + Layout::kWeights) +
