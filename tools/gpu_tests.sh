@@ -78,6 +78,7 @@ small_cases=(
   MoeTest.moe_gate_of_a_nan_row_still_names_distinct_experts
   MoeTest.moe_gate_rows_do_not_depend_on_the_batch
   MlaAbsorbedKernelsTest.a_few_decodes_match_float64
+  AttentionPartsTest.of_two_tokens_have_the_bits_of_both_operators
   MlaAbsorbedTest.several_query_tokens_see_each_other_causally
   MlaAbsorbedTest.a_nan_row_reaches_only_the_queries_that_see_it
   MlaAbsorbedTest.padding_sequences_give_zeros_and_no_sequence_gives_nothing

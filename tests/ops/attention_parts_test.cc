@@ -81,9 +81,59 @@ TEST_P(AttentionPartsTest, of_any_sequences_have_the_bits_of_both_operators) {
                               .sequences = sequences,
                               .cache_dtype = dtype,
                               .with_tree = with_tree,
-                              .seed = 33},
+                              .seed = 33,
+                              .rope_offset = with_tree ? 3 : 8},
                              {1, 400});
       }
+}
+
+// Splits that two blocks share.
+TEST_P(AttentionPartsTest, of_two_tokens_have_the_bits_of_both_operators) {
+  expect_bits_of_parts({.dims = kRankDims,
+                        .sequences = {{2, 2100}},
+                        .cache_dtype = DType::kBf16,
+                        .seed = 35,
+                        .rope_offset = 8},
+                       {1});
+}
+
+// What else has clusters of two chunks, or one chunk.
+TEST_P(AttentionPartsTest, of_few_rows_have_the_bits_of_both_operators) {
+  using Sequences = std::vector<QuerySequence>;
+  const Sequences cases[] = {{{2, 300}},
+                             {{1, 1}, {1, 0}, {1, 1024}},
+                             {{1, 2048}, {3, 129}, {1, 128}},
+                             {{1, 160}, {1, 96}, {1, 1025}, {1, 31}, {1, 0}, {2, 2}, {1, 1900}}};
+  for (const bool with_tree : {false, true})
+    for (const Sequences& sequences : cases) {
+      SCOPED_TRACE(testing::Message() << sequences.size() << " sequences, the first of "
+                                      << sequences[0].kv_len << (with_tree ? ", trees" : ""));
+      expect_bits_of_parts({.dims = kRankDims,
+                            .sequences = sequences,
+                            .cache_dtype = DType::kBf16,
+                            .with_tree = with_tree,
+                            .seed = 36,
+                            .rope_offset = with_tree ? 3 : 8},
+                           {1});
+    }
+}
+
+// The last row of drafts on both sides of a split's end, which not all of them see.
+TEST_P(AttentionPartsTest, of_a_nan_row_have_the_bits_of_both_operators) {
+  for (const bool with_tree : {false, true}) {
+    const AbsorbedCase c{.dims = kRankDims,
+                         .sequences = {{4, 2178}},
+                         .cache_dtype = DType::kBf16,
+                         .with_tree = with_tree,
+                         .seed = 37};
+    AbsorbedInputs in = make_absorbed_inputs(c, act());
+    const int64_t row = c.sequences[0].kv_len - 1;
+    const auto block = static_cast<int64_t>(in.block_tables.at(0, row / kCacheBlockTokens));
+    const int64_t at = block * kCacheBlockTokens + row % kCacheBlockTokens;
+    std::fill_n(in.cache.begin() + static_cast<std::ptrdiff_t>(at * in.format.row_bytes),
+                in.format.row_bytes, 0xff);
+    expect_bits_of_parts(c, in);
+  }
 }
 
 // Units of more than 128 rows on a GPU of up to 140 multiprocessors.
@@ -99,7 +149,7 @@ TEST_P(AttentionPartsTest, of_a_long_sequence_have_the_bits_of_both_operators) {
 TEST_P(AttentionPartsTest, of_short_sequences_or_many_tokens_are_not_taken) {
   for (const std::vector<QuerySequence>& sequences :
        {std::vector<QuerySequence>{{1, 300}}, {{9, 2500}}}) {
-    const AbsorbedCase c{.dims = kRankDims, .sequences = sequences, .cache_dtype = DType::kBf16};
+    const AbsorbedCase c{.dims = kRankDims, .sequences = sequences, .cache_dtype = DType::kF8E4M3};
     const AbsorbedInputs in = make_absorbed_inputs(c, act());
     const AbsorbedCall call = make_call(c, in, 0, 1);
     const DeviceTensor weight = empty(DType::kBf16, {c.dims.heads, kHead, c.dims.rank});

@@ -26,6 +26,7 @@ struct AbsorbedCase {
   DType cache_dtype = DType::kF32;
   bool with_tree = false;
   uint64_t seed = 1;
+  int64_t rope_offset = 3;  // of q_rope in a query; 8: aligned
 };
 
 // One call on the host. Rows that belong to nobody are NaN, so reading one shows.
@@ -155,7 +156,7 @@ class MlaAbsorbedFixture : public OpsTest {
                                in.query_start.begin() + static_cast<std::ptrdiff_t>(last) + 1);
     for (int32_t& value : start) value -= static_cast<int32_t>(begin);
     // q_rope is the tail of a wider query, as in the model.
-    const HostTensor padding(act(), {end - begin, c.dims.heads, 3}, 1.0);
+    const HostTensor padding(act(), {end - begin, c.dims.heads, c.rope_offset}, 1.0);
     const auto num_rows = static_cast<int64_t>(in.cache.size()) / in.format.row_bytes;
     const ops::MlaPlanShape shape{.tokens = end - begin, .sequences = seqs, .heads = c.dims.heads};
     const auto row_begin = static_cast<std::ptrdiff_t>(first);
@@ -175,7 +176,7 @@ class MlaAbsorbedFixture : public OpsTest {
         .plan = empty(DType::kU8, {wants_plan_ ? backend().mla_plan_bytes(shape) : 1}),
         .args = {}};
     call.args = {.q_latent = call.q_latent.view(),
-                 .q_rope = call.q.view().slice(2, 3, 3 + c.dims.rope),
+                 .q_rope = call.q.view().slice(2, c.rope_offset, c.rope_offset + c.dims.rope),
                  .cache = {.rows = call.cache.view(), .format = in.format},
                  .query_start = call.query_start.view(),
                  .kv_len = call.kv_len.view(),

@@ -6,8 +6,9 @@
 //   const TokenParts parts = TokenParts::of(p, stream_blocks, token);                       // all lanes of a warp
 //   const uint32_t two = sum_parts(p, parts, warps, head, slice, shared);                   // all of the token's warps
 //
-// A part is a unit of rows of a stream, or a chunk of clusters; units of a chunk are added by pairs, pairs of pairs,
-// and those two, chunks one by one in order of their rows, so the bits are those of attention that adds them up itself.
+// A part is a unit of rows of a stream, a chunk of clusters, or a split that blocks share; units or splits of a chunk
+// are added by pairs, pairs of pairs, and those two, chunks one by one in order of their rows, so the bits are those of
+// attention that adds them up itself.
 // A token whose rows one block of a stream has alone has no parts, but its output. Internal to cuda/attention/ and
 // cuda/decode/.
 
@@ -16,10 +17,13 @@
 
 namespace fathom::cuda::absorbed {
 
+// Instead of a stream's blocks: parts are chunks, or splits (mla_absorbed_shared_splits.cu).
+inline constexpr int kChunkParts = 0, kSplitParts = -1;
+
 // What a call has left that leaves parts.
 struct PartsLeft {
   AbsorbedParams params;
-  int stream_blocks;  // of a stream; 0: clusters
+  int stream_blocks;  // or kChunkParts, kSplitParts
 };
 
 // Calls of 16 heads in several clusters, or streams, whose sums another kernel adds up (absorbed_parts.cuh).
@@ -53,7 +57,7 @@ struct TokenParts {
   int shift = 0;             // parts of a chunk: 1 << shift
   bool is_padding = false;
 
-  // stream_blocks: of the stream; 0: clusters.
+  // stream_blocks: as PartsLeft has them.
   __device__ __forceinline__ static TokenParts of(const AbsorbedParams& p, int stream_blocks,
                                                   int token) {
     const int lane = threadIdx.x % 32;
@@ -77,14 +81,18 @@ struct TokenParts {
     TokenParts parts;
     parts.is_padding = of_owner(rows.kv_len) == 0;
     if (parts.is_padding) return parts;
-    if (stream_blocks == 0) {
+    if (stream_blocks <= 0) {
       // Later rows than the token's own are none of its parts.
       const int queries = of_owner(rows.end) - of_owner(rows.begin);
       const int end = p.tree_mask != nullptr && queries <= ops::kMaxTreeTokens
                           ? of_owner(rows.kv_len)
                           : of_owner(rows.kv_len) - queries + index + 1;
-      parts.first = token * p.max_chunks;
-      parts.count = (end + kChunkRows - 1) >> kChunkShift;
+      constexpr int kSplitsShift = 3;
+      static_assert(kSplitRows << kSplitsShift == kChunkRows);
+      parts.shift = stream_blocks == kSplitParts ? kSplitsShift : 0;
+      const int row_shift = kChunkShift - parts.shift;
+      parts.first = token * p.max_chunks << parts.shift;
+      parts.count = (end + (1 << row_shift) - 1) >> row_shift;
       return parts;
     }
     parts.shift = kChunkShift - shares.row_shift;

@@ -8,8 +8,8 @@
 // through its chunks in order; where an item has several clusters, each leaves its chunks' sums in scratch and the one
 // that comes last merges them, in the same order, or the kernel behind this one does (absorbed_parts.cuh). So which
 // rows are added when is fixed by their numbers, and a query's bits depend on nothing but what it sees. Calls with many
-// items of 16 query rows, or whose sequences may be long, go to mla_absorbed_stream.cu, where the same sums are taken
-// in the same order.
+// items of 16 query rows, or whose sequences may be long, go to mla_absorbed_stream.cu, and those of few and short ones
+// that leave parts to mla_absorbed_shared_splits.cu, where the same sums are taken in the same order.
 //
 // Grid: 8 * items x clusters of an item. Shared memory: 103 to 108 KB (16 rows, two blocks on a
 // multiprocessor), 213 to 225 KB (64 rows).
@@ -138,6 +138,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 struct Plan {
   int m_tiles = 1, group_tokens = 1, head_groups = 1;
   bool has_two_chunks = false;
+  bool shares_splits = false;  // where parts may be left
   int64_t items = 0, clusters = 1, max_chunks = 0;
   int64_t nodes = 0;  // of a call that streams; 0 = clusters
 };
@@ -178,6 +179,9 @@ Plan make_plan(const ops::MlaAbsorbedArgs& args) {
     plan.nodes = max_nodes(plan.items, plan.max_chunks);
     return plan;
   }
+  plan.shares_splits = heads == kStreamRows && tokens <= kMostSharing &&
+                       tokens * max_rows <= kSharingRows &&
+                       args.cache.format.latent == tensor::DType::kBf16;
   // Blocks that fit on the device at once, in clusters.
   const int64_t room = (plan.m_tiles == 1 ? 2 : 1) * num_multiprocessors() / kCluster;
   plan.has_two_chunks = plan.m_tiles == 1 && plan.max_chunks == 2 && plan.items <= kMostTwoChunks;
@@ -201,12 +205,20 @@ int64_t stream_nodes(const ops::MlaAbsorbedArgs& args, int64_t max_chunks) {
   return max_nodes(tokens, max_chunks) + 2 * num_multiprocessors();
 }
 
+// Splits of the largest call of no more tokens that leaves those.
+int64_t most_splits(const ops::MlaAbsorbedArgs& args, int64_t max_chunks) {
+  if (args.out.dim(1) != kStreamRows) return 0;
+  const int64_t tokens = std::min(args.out.dim(0), kMostSharing);
+  return std::min(tokens * max_chunks * kChunkUnits,
+                  kSharingRows / kSplitRows + tokens * kChunkUnits);
+}
+
 void carve(const ops::MlaAbsorbedArgs& args, DeviceArena& arena, AbsorbedParams& p) {
   const int64_t max_chunks = make_plan(args).max_chunks;
-  const int64_t rows = shared_rows(args) * max_chunks;
-  const int64_t node_rows = stream_nodes(args, max_chunks) * kStreamRows;
-  p.values = arena.take<float>(std::max(rows, node_rows) * kLatent);
-  p.stats = arena.take<float2>(std::max(rows, node_rows) * kCluster);
+  const int64_t parts = std::max(stream_nodes(args, max_chunks), most_splits(args, max_chunks));
+  const int64_t rows = std::max(shared_rows(args) * max_chunks, parts * kStreamRows);
+  p.values = arena.take<float>(rows * kLatent);
+  p.stats = arena.take<float2>(rows * kCluster);
 }
 
 template <int kMTiles, bool kIsF8>
@@ -243,7 +255,9 @@ AbsorbedParams start(const ops::MlaAbsorbedArgs& args, const Plan& plan, bool le
   carve(args, arena, p);
   p.max_nodes = static_cast<int>(plan.nodes);
   const bool is_f8 = args.cache.format.latent == tensor::DType::kF8E4M3;
-  if (plan.nodes > 0) {
+  if (plan.shares_splits && leaves_parts) {
+    start_shared_splits(p, stream);
+  } else if (plan.nodes > 0) {
     start_stream(p, is_f8, stream);
   } else if (plan.has_two_chunks) {
     is_f8 ? start_two_chunks<true>(p, plan, stream) : start_two_chunks<false>(p, plan, stream);
@@ -290,13 +304,15 @@ bool can_leave_parts(const ops::MlaAbsorbedArgs& args) {
   if (!can_run(args) || args.out.dim(1) != kStreamRows || args.kv_len.dim(0) > kMostSequences)
     return false;
   const Plan plan = make_plan(args);
-  return plan.nodes > 0 || plan.clusters > 1;
+  return plan.nodes > 0 || plan.clusters > 1 || plan.shares_splits;
 }
 
 PartsLeft leave_parts(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
   const Plan plan = make_plan(args);
   return {.params = start(args, plan, /*leaves_parts=*/true, stream),
-          .stream_blocks = plan.nodes > 0 ? num_multiprocessors() : 0};
+          .stream_blocks = plan.nodes > 0       ? num_multiprocessors()
+                           : plan.shares_splits ? kSplitParts
+                                                : kChunkParts};
 }
 
 }  // namespace fathom::cuda::absorbed

@@ -25,6 +25,10 @@ inline constexpr int kLatent = 512, kRope = 64, kDim = kLatent + kRope;  // valu
 inline constexpr int64_t kStreamItems = 16, kLongRows = 24576;
 // Items that have clusters of two chunks each, where no table has room for more rows.
 inline constexpr int64_t kMostTwoChunks = 7, kTwoChunkRows = 2048;
+// Tokens of 16 heads over bf16 rows whose splits two blocks share where parts may be left, and the rows that tables of
+// all may have room for: an H200 has 132 clusters of two blocks at once. Where some have a second split it is slower
+// than clusters that leave chunks (one sequence of 22k, eight of 2,800).
+inline constexpr int64_t kMostSharing = 8, kSharingRows = 16384;
 
 bool can_run(const ops::MlaAbsorbedArgs& args);
 void run(const ops::MlaAbsorbedArgs& args, ops::Stream& stream);
@@ -47,6 +51,8 @@ int64_t wide_scratch_bytes(const ops::MlaAbsorbedArgs& args);
 
 // Items of 16 query rows, whose parameters are complete.
 void start_stream(const AbsorbedParams& p, bool is_f8, ops::Stream& stream);
+// Tokens of 16 heads over bf16 rows, of which splits are left as parts.
+void start_shared_splits(const AbsorbedParams& p, ops::Stream& stream);
 
 }  // namespace absorbed
 }  // namespace fathom::cuda

@@ -11,6 +11,9 @@ void add_attention(ops::Backend& backend) {
                                     .tokens = absorbed::kMostTwoChunks + 1,
                                     .of_one_sequence = true,
                                     .op = "mla_absorbed"});
+  backend.long_attention.push_back({.rows = absorbed::kSharingRows,
+                                    .tokens = absorbed::kMostSharing + 1,
+                                    .op = "head_linear_quantize"});
 }
 
 }  // namespace fathom::cuda
