@@ -111,9 +111,7 @@ struct Round {
   float4* terms;  // of the values [chunk, vector]
   // [chunk, pair]: maxima and sums; then factors of the sum so far, and what is added to sums.
   float4* sums;
-  float2* term_factors;  // [chunk, pair]; kSkip of empty chunks
-
-  static constexpr float kSkip = -1.0f;
+  float2* term_factors;  // [chunk, pair]
 
   __device__ __forceinline__ explicit Round(char* shared)
       : terms(reinterpret_cast<float4*>(shared)),
@@ -127,33 +125,13 @@ struct Round {
     for (int base = 0; base < end; base += 32) {
       const int at = (base + lane) * kPairs + pair;
       const float4 s = base + lane < end ? sums[at] : float4{0.0f, 0.0f, 0.0f, 0.0f};
-      const float max[2] = {s.x, s.z}, sum[2] = {s.y, s.w};
-      float old_factor[2], term_factor[2], term[2];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const bool skip = sum[half] == 0.0f;
-        float top = skip ? minus_infinity() : max[half];  // of this chunk and those before it
-#pragma unroll
-        for (int lanes = 1; lanes < 32; lanes *= 2) {
-          const float other = __shfl_up_sync(0xffffffffu, top, lanes);
-          if (lane >= lanes) top = fmaxf(top, other);
-        }
-        const float other = __shfl_up_sync(0xffffffffu, top, 1);
-        Merged so_far{lane == 0 ? before[half] : fmaxf(before[half], other), 0.0f};
-        const MergeFactors f = so_far.add(max[half], sum[half]);
-        old_factor[half] = f.old_factor;
-        term_factor[half] = skip ? kSkip : f.new_factor;
-        term[half] = skip ? kNothing : __fmul_rn(sum[half], f.new_factor);
-        before[half] = fmaxf(before[half], __shfl_sync(0xffffffffu, top, 31));
-      }
+      const ChunkFactors low = ChunkFactors::of(s.x, s.y, before[0]);
+      const ChunkFactors high = ChunkFactors::of(s.z, s.w, before[1]);
       if (base + lane >= end) continue;
-      sums[at] = {old_factor[0], term[0], old_factor[1], term[1]};
-      term_factors[at] = {term_factor[0], term_factor[1]};
+      sums[at] = {low.so_far, low.sum, high.so_far, high.sum};
+      term_factors[at] = {low.values, high.values};
     }
     __syncwarp();
-  }
-  __device__ __forceinline__ static float term(float value, float factor) {
-    return factor == kSkip ? kNothing : __fmul_rn(value, factor);
   }
 };
 
@@ -238,8 +216,8 @@ __device__ __forceinline__ void combine_piece(const AbsorbedParams& p, const Ite
     for_chunks([&](int at, const NodeVector& sum) {
       const float2 f = round.term_factors[at * Round::kPairs + pair];
       round.terms[at * shape.vectors + vector] = {
-          Round::term(sum.values.x, f.x), Round::term(sum.values.y, f.x),
-          Round::term(sum.values.z, f.y), Round::term(sum.values.w, f.y)};
+          ChunkFactors::term(sum.values.x, f.x), ChunkFactors::term(sum.values.y, f.x),
+          ChunkFactors::term(sum.values.z, f.y), ChunkFactors::term(sum.values.w, f.y)};
     });
     __syncwarp();
     meet();

@@ -18,6 +18,38 @@ __device__ __forceinline__ float add_term(float value, const MergeFactors& f, fl
   return __fmaf_rn(value, f.old_factor, __fmul_rn(set_value, f.new_factor));
 }
 
+// What a chunk of a row is multiplied by and what it adds, computed for 32 chunks side by side, so that adding one
+// behind the other is a multiplication and an addition each.
+struct ChunkFactors {
+  static constexpr float kSkip = -1.0f;
+
+  float so_far;  // of the sum of the chunks before
+  float values;  // of the chunk's values; kSkip of an empty one
+  float sum;     // to be added to sums
+
+  // By a warp: of the lane's chunk, behind those of the lanes before. `before`: the maximum so far.
+  __device__ __forceinline__ static ChunkFactors of(float max, float sum, float& before) {
+    const int lane = threadIdx.x % 32;
+    const bool skip = sum == 0.0f;
+    float top = skip ? minus_infinity() : max;  // of this chunk and those before it
+#pragma unroll
+    for (int lanes = 1; lanes < 32; lanes *= 2) {
+      const float other = __shfl_up_sync(0xffffffffu, top, lanes);
+      if (lane >= lanes) top = fmaxf(top, other);
+    }
+    const float other = __shfl_up_sync(0xffffffffu, top, 1);
+    Merged so_far{lane == 0 ? before : fmaxf(before, other), 0.0f};
+    const MergeFactors f = so_far.add(max, sum);
+    before = fmaxf(before, __shfl_sync(0xffffffffu, top, 31));
+    return {f.old_factor, skip ? kSkip : f.new_factor,
+            skip ? kNothing : __fmul_rn(sum, f.new_factor)};
+  }
+  // What a value adds, by the `values` of its chunk.
+  __device__ __forceinline__ static float term(float value, float factor) {
+    return factor == kSkip ? kNothing : __fmul_rn(value, factor);
+  }
+};
+
 // A thread's part: columns of query rows g and g + 8, in the order of value_column().
 struct Node {
   Merged rows[2];

@@ -136,25 +136,14 @@ __device__ __forceinline__ void add_part(Merged& row, float4& values, const Merg
 // Factors and terms of chunks by their maxima and sums, by one warp. `before`: the maximum so far.
 __device__ __forceinline__ void make_part_factors(float2* sums, float* factors, int end,
                                                   float& before) {
-  constexpr float kSkip = -1.0f;
   const int lane = threadIdx.x % 32;
 #pragma unroll 1
   for (int base = 0; base < end; base += 32) {
     const float2 s = base + lane < end ? sums[base + lane] : float2{0.0f, 0.0f};
-    const bool skip = s.y == 0.0f;
-    float top = skip ? minus_infinity() : s.x;
-#pragma unroll
-    for (int lanes = 1; lanes < 32; lanes *= 2) {
-      const float other = __shfl_up_sync(0xffffffffu, top, lanes);
-      if (lane >= lanes) top = fmaxf(top, other);
-    }
-    const float other = __shfl_up_sync(0xffffffffu, top, 1);
-    Merged so_far{lane == 0 ? before : fmaxf(before, other), 0.0f};
-    const MergeFactors f = so_far.add(s.x, s.y);
-    before = fmaxf(before, __shfl_sync(0xffffffffu, top, 31));
+    const ChunkFactors f = ChunkFactors::of(s.x, s.y, before);
     if (base + lane >= end) continue;
-    sums[base + lane] = {f.old_factor, skip ? kNothing : __fmul_rn(s.y, f.new_factor)};
-    factors[base + lane] = skip ? kSkip : f.new_factor;
+    sums[base + lane] = {f.so_far, f.sum};
+    factors[base + lane] = f.values;
   }
   __syncwarp();
 }
@@ -211,8 +200,9 @@ __device__ __forceinline__ uint32_t sum_parts(const AbsorbedParams& p, const Tok
     warps.meet();
     for_chunks([&](int at, const Merged&, const float4& v) {
       const float f = factors[at];
-      const auto term = [f](float value) { return f < 0.0f ? kNothing : __fmul_rn(value, f); };
-      shared.terms[first_slot + at][lane] = {term(v.x), term(v.y), term(v.z), term(v.w)};
+      shared.terms[first_slot + at][lane] = {ChunkFactors::term(v.x, f), ChunkFactors::term(v.y, f),
+                                             ChunkFactors::term(v.z, f),
+                                             ChunkFactors::term(v.w, f)};
     });
     __syncwarp();
     warps.meet();
