@@ -44,19 +44,13 @@ struct HeadsOutShared {
   uint64_t came;
 };
 
-struct HeadsOut {
+struct HeadsOut : HeadThread {
   const HeadsOutParams& p;
   HeadsOutShared& s;
-  int rank, head, warp, lane;
   Line weight[kTiles];
 
   __device__ __forceinline__ HeadsOut(const HeadsOutParams& params, HeadsOutShared& shared)
-      : p(params),
-        s(shared),
-        rank(static_cast<int>(blockIdx.x) % kCluster),
-        head(static_cast<int>(blockIdx.x) / kCluster),
-        warp(threadIdx.x / 32),
-        lane(threadIdx.x % 32) {}
+      : p(params), s(shared) {}
 
   // A cluster's arrival follows.
   __device__ __forceinline__ void init_barrier() {
@@ -216,9 +210,9 @@ bool takes_head_linear_quantize(const ops::HeadLinearQuantizeArgs& args,
 }
 
 void head_linear_quantize(const ops::HeadLinearQuantizeArgs& args, ops::Stream& stream) {
+  if (args.x.dim(0) > decode::kMostQueryTokens) return heads_quantize(args, stream);
   const decode::HeadsOutParams p = decode::params_of(args.x, args.weight, args.out);
   if (p.tokens == 0) return;
-  if (p.tokens > decode::kMostQueryTokens) return heads_quantize(args, stream);
   if (args.attention == nullptr)
     return launch(decode::heads_out_kernel, decode::shape_of(p), stream, p);
   const absorbed::PartsLeft left = absorbed::leave_parts(*args.attention, stream);

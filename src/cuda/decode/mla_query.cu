@@ -47,7 +47,7 @@ bool takes_mla_query(const ops::MlaQueryArgs& args, const ops::Stream& stream) {
   if (args.q.dim(0) > decode::kMostQueryTokens)
     return takes_cache(args.rows.cache) && decode::takes_many_queries(args, stream);
   const int64_t heads = args.w_uk.data.dim(0);
-  return args.q.dim(0) <= decode::kMostQueryTokens && heads <= decode::kMostHeads &&
+  return heads <= decode::kMostHeads &&
          decode::takes_heads(args.w_uk, decode::kLatent, decode::kHead) &&
          takes_cache(args.rows.cache) && decode::is_aligned(args.q) &&
          decode::is_aligned(args.rows.table) &&

@@ -35,6 +35,17 @@ __device__ __forceinline__ void send(const float* to, const uint64_t* barrier, u
   send_four(shared_address(to), shared_address(barrier), rank, value);
 }
 
+// A thread of one of the eight blocks of a cluster that has a head.
+struct HeadThread {
+  int rank, head, warp, lane;
+
+  __device__ __forceinline__ HeadThread()
+      : rank(static_cast<int>(blockIdx.x) % kCluster),
+        head(static_cast<int>(blockIdx.x) / kCluster),
+        warp(threadIdx.x / 32),
+        lane(threadIdx.x % 32) {}
+};
+
 // Eight rows of a line of a weight, in the registers of a warp: lane (g, t) has bytes 16t and 64 + 16t of row g.
 struct Line {
   uint4 halves[2];

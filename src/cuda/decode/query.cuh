@@ -68,22 +68,16 @@ __device__ __forceinline__ void wait_for_inputs(const QueryParams& p) {
 }
 
 template <QueryForm kForm>
-struct Query {
+struct Query : HeadThread {
   static constexpr bool kHasQueryProduct = kForm != QueryForm::kGiven;
 
   const QueryParams& p;
   QueryShared& s;
-  int rank, head, warp, lane;
   Line q_weights[kQueryTiles], uk[kUkLines];
   Words<float> q_norm;
 
   __device__ __forceinline__ Query(const QueryParams& params, QueryShared& shared)
-      : p(params),
-        s(shared),
-        rank(static_cast<int>(blockIdx.x) % kCluster),
-        head(static_cast<int>(blockIdx.x) / kCluster),
-        warp(threadIdx.x / 32),
-        lane(threadIdx.x % 32) {}
+      : p(params), s(shared) {}
 
   __device__ __forceinline__ int query_row() const { return head * kQuery + rank * kQueryRows; }
   __device__ __forceinline__ bool has_token() const { return lane / 4 < p.tokens; }
