@@ -94,7 +94,7 @@ void many_queries(const ops::MlaQueryArgs& args, ops::Stream& stream) {
       .tokens = static_cast<int>(args.q.dim(0)),
       .cache_is_f8 = args.rows.cache.format.latent == tensor::DType::kF8E4M3};
   unsigned blocks = 0;
-  const BatchParams batch = batch_of_heads(absorb(args), blocks);
+  const BatchParams batch = batch_of_heads(absorb(args), rows.tokens, blocks);
   switch (batch.box) {
     case 32:
       return start<32>(batch, blocks, rows, stream);

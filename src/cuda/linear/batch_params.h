@@ -23,9 +23,10 @@ struct BatchParams {
   int x_head = 0, weight_head = 0;  // columns of x and rows of the weight from one head to the next
 };
 
-// Of bf16 heads and at most kMaxBatchTokens, for kernels that do more than the product. blocks: of a head.
+// Of bf16 heads and at most kMaxBatchTokens, for kernels that do more than the product, by `others` blocks.
+// blocks: of a head.
 // REQUIRES: takes_heads_of_batch(params).
-BatchParams batch_of_heads(const ProductParams& params, unsigned& blocks);
+BatchParams batch_of_heads(const ProductParams& params, int64_t others, unsigned& blocks);
 
 // One per type of weight, each in a file of its own. `blocks`: of a head.
 void run_batch_bf16(const BatchParams& params, unsigned blocks, ops::Stream& stream);

@@ -60,12 +60,14 @@ int box_of_many(const ProductParams& p) {
     if (num_units(p) * num_tiles(p.tokens, box) <= num_multiprocessors()) return box;
   return 0;
 }
-// Of heads, the narrowest tiles that all run at once: every block then has few rows to wait for.
-int box_of_heads(const ProductParams& p) {
+// Of heads, the narrowest tiles that all run at once with `others` blocks beside them: every block then has few rows to
+// wait for.
+int box_of_heads(const ProductParams& p, int64_t others) {
   const int64_t blocks = num_units(p) * p.heads;
   for (const int box : {32, 64, 96})
-    if (blocks * num_tiles(p.tokens, box) <= int64_t{2} * num_multiprocessors()) return box;
-  return 128;
+    if (blocks * num_tiles(p.tokens, box) + others <= int64_t{2} * num_multiprocessors())
+      return box;
+  return box_of(p.tokens);
 }
 // Whether each block finds a multiprocessor for itself: pairs fill the device, larger clusters do not.
 bool fits_alone(int64_t blocks, int cluster) {
@@ -142,7 +144,7 @@ bool run_batch_product(Stored weight, const ProductParams& params, ops::Stream& 
       (has_many && !takes_many_rows(weight, params)) || !can_map_all(weight, params))
     return false;
   const int box = has_many           ? box_of_many(params)
-                  : params.heads > 1 ? box_of_heads(params)
+                  : params.heads > 1 ? box_of_heads(params, /*others=*/0)
                                      : box_of(params.tokens);
   unsigned blocks = 0;
   const BatchParams batch = planned(weight, params, box, blocks);
@@ -165,8 +167,8 @@ bool takes_heads_of_batch(const ProductParams& params) {
          can_map_all(Stored::kBf16, params);
 }
 
-BatchParams batch_of_heads(const ProductParams& params, unsigned& blocks) {
-  return planned(Stored::kBf16, params, box_of(params.tokens), blocks);
+BatchParams batch_of_heads(const ProductParams& params, int64_t others, unsigned& blocks) {
+  return planned(Stored::kBf16, params, box_of_heads(params, others), blocks);
 }
 
 }  // namespace fathom::cuda
