@@ -130,6 +130,7 @@ unraced_cases=(
   MlaQueryTest.gives_the_bits_of_its_parts
   HeadLinearQuantizeTest.gives_the_bits_of_its_parts
   AttentionPartsTest.of_a_long_sequence_have_the_bits_of_both_operators
+  AttentionPartsTest.of_repeated_blocks_have_the_bits_of_both_operators
   MlaAbsorbedKernelsTest.a_few_decodes_of_two_chunks_match_float64
   MlaSparseTest.attends_to_the_rows_of_the_lists_alone
   MlaSparseTest.of_one_sequence_attends_to_the_list_of_each_token

@@ -145,6 +145,28 @@ TEST_P(AttentionPartsTest, of_a_long_sequence_have_the_bits_of_both_operators) {
                        {1});
 }
 
+// Of which some blocks of the cache come again and again. On a GPU of 132 multiprocessors parts are units of all sizes,
+// and more than are added up in one round.
+TEST_P(AttentionPartsTest, of_repeated_blocks_have_the_bits_of_both_operators) {
+  for (const DType dtype : {DType::kBf16, DType::kF8E4M3})
+    for (const int64_t queries : {1, 2, 8}) {
+      const AbsorbedCase c{
+          .dims = kRankDims, .sequences = {{queries, 2000}}, .cache_dtype = dtype, .seed = 35};
+      AbsorbedInputs in = make_absorbed_inputs(c, act());
+      const HostTensor tables = in.block_tables;
+      for (const int32_t rows : {3'300, 25'000, 33'000, 47'000, 66'000, 134'000}) {
+        SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << ", " << queries
+                                        << " queries, " << rows << " rows");
+        in.kv_len = {rows};
+        in.block_tables =
+            HostTensor(DType::kI32, {1, (rows + kCacheBlockTokens - 1) / kCacheBlockTokens});
+        for (int64_t block = 0; block < in.block_tables.dim(1); ++block)
+          in.block_tables.at(0, block) = tables.at(0, block % (tables.dim(1) - 1));
+        expect_bits_of_parts(c, in);
+      }
+    }
+}
+
 // What runs as one kernel anyway, and more tokens than the operator has.
 TEST_P(AttentionPartsTest, of_short_sequences_or_many_tokens_are_not_taken) {
   for (const std::vector<QuerySequence>& sequences :

@@ -4,7 +4,8 @@
 //
 //   PartsPlace::leave<kIsF8>(p, unit, node);                      // a stream's unit; clusters leave their chunks alike
 //   const TokenParts parts = TokenParts::of(p, stream_blocks, token);                       // all lanes of a warp
-//   const uint32_t two = sum_parts(p, parts, warps, head, slice, shared);                   // all of the token's warps
+//   const PartsSum sum{p, warps, head, slice, shared};  sum.init();                         // all of the token's warps
+//   const uint32_t two = sum.add(parts);
 //
 // A part is a unit of rows of a stream, a chunk of clusters, or a split that blocks share; units or splits of a chunk
 // are added by pairs, pairs of pairs, and those two, chunks one by one in order of their rows, so the bits are those of
@@ -14,6 +15,9 @@
 
 #include "cuda/attention/absorbed_node.cuh"
 #include "cuda/attention/absorbed_shares.cuh"
+#include "cuda/mma/panels.cuh"
+#include "cuda/ptx/barrier.cuh"
+#include "cuda/ptx/copy.cuh"
 
 namespace fathom::cuda::absorbed {
 
@@ -43,11 +47,23 @@ struct PartsPlace {
     for (int half = 0; half < 2; ++half) {
       const int64_t to = at(unit, slice, g + half * 8);
 #pragma unroll
-      for (int n = 0; n < 8; ++n)
-        *reinterpret_cast<float2*>(p.values + to * kSlice + value_column<kIsF8>(n, lane)) = {
-            node.values[0][n][half * 2], node.values[0][n][half * 2 + 1]};
+      for (int n = 0; n < 8; n += 2) {
+        const float2 low = two(node, n, half), high = two(node, n + 1, half);
+        float* const first = p.values + to * kSlice + value_column<kIsF8>(n, lane);
+        if constexpr (kIsF8) {
+          __stcg(reinterpret_cast<float4*>(first), float4{low.x, low.y, high.x, high.y});
+        } else {
+          __stcg(reinterpret_cast<float2*>(first), low);
+          __stcg(reinterpret_cast<float2*>(first + 8), high);
+        }
+      }
       if (lane % 4 == 0) p.stats[to] = {node.rows[half].max, node.rows[half].sum};
     }
+  }
+
+ private:
+  __device__ __forceinline__ static float2 two(const Node& node, int n, int half) {
+    return {node.values[0][n][half * 2], node.values[0][n][half * 2 + 1]};
   }
 };
 
@@ -116,110 +132,183 @@ struct TokenWarps {
   }
 };
 
-inline constexpr int kPartUnits = 8;  // of a lane in a round, whose loads are under way together
 inline constexpr int kPartLanes = kSlice / 4;
+inline constexpr int kWarpUnits = 24;  // parts that a round has for each of a token's warps
+static_assert(kWarpUnits % kChunkUnits == 0 && kWarpUnits <= 32);
 
 // Of all tokens together, eight warps.
 struct PartsShared {
-  static constexpr int kMostChunks = 8 * 2 * kPartUnits;
-  alignas(16) float4 terms[kMostChunks][kPartLanes];
-  float2 sums[kMostChunks];  // of chunks; then factors of the sum so far, and what is added to sums
-  float factors[kMostChunks];
+  static constexpr int kMostUnits = 8 * kWarpUnits;
+
+  // Of parts: the first ones of all chunks, which their chunk's terms replace, then the second ones, and so on.
+  alignas(16) float4 values[kMostUnits][kPartLanes];
+  float2 nodes[kMostUnits];   // factors of what is before a node's own parts and of those; or kSkip
+  float2 sums[kMostUnits];    // of chunks: maximum and sum
+  float2 steps[kMostUnits];   // of chunks: factor of the sum so far, and what is added to sums
+  float factors[kMostUnits];  // of chunks' values
+  uint64_t came[8];           // a token's values, at its first warp's
+
+  // The node that adds to part `unit` those behind it, by level: pairs, pairs of pairs, and of those.
+  __device__ __forceinline__ float2& node(int level, int unit) {
+    return nodes[kMostUnits - (kMostUnits >> level) + (unit >> (level + 1))];
+  }
 };
 
-__device__ __forceinline__ void add_part(Merged& row, float4& values, const Merged& next_row,
-                                         const float4& next_values) {
-  const MergeFactors f = row.add(next_row.max, next_row.sum);
-  values = merge(values, f, next_values);
-}
+// How a token's warps add up its parts, for two columns of head `row`, 2 lane and the next of those of `slice`. While
+// the copy engine brings values, what they are multiplied by is made of the statistics. Little code, since it runs once
+// a call and waits for its instructions.
+struct PartsSum {
+  const AbsorbedParams& p;
+  const TokenWarps& warps;
+  int row, slice;
+  PartsShared& shared;
 
-// Factors and terms of chunks by their maxima and sums, by one warp. `before`: the maximum so far.
-__device__ __forceinline__ void make_part_factors(float2* sums, float* factors, int end,
-                                                  float& before) {
-  const int lane = threadIdx.x % 32;
-#pragma unroll 1
-  for (int base = 0; base < end; base += 32) {
-    const float2 s = base + lane < end ? sums[base + lane] : float2{0.0f, 0.0f};
-    const ChunkFactors f = ChunkFactors::of(s.x, s.y, before);
-    if (base + lane >= end) continue;
-    sums[base + lane] = {f.so_far, f.sum};
-    factors[base + lane] = f.values;
+  __device__ __forceinline__ int thread() const { return warps.thread(); }
+  __device__ __forceinline__ int first() const { return warps.first_warp * kWarpUnits; }
+  __device__ __forceinline__ int round() const { return warps.warps * kWarpUnits; }
+  __device__ __forceinline__ uint32_t came() const {
+    return shared_address(&shared.came[warps.first_warp]);
   }
-  __syncwarp();
-}
 
-// Two columns of head `row` of the token's, 2 lane and the next of those of `slice`, as bf16: for the first warp.
-// REQUIRES: the token has parts.
-__device__ __forceinline__ uint32_t sum_parts(const AbsorbedParams& p, const TokenParts& parts,
-                                              const TokenWarps& warps, int row, int slice,
-                                              PartsShared& shared) {
-  const int thread = warps.thread(), group = thread / kPartLanes, lane = thread % kPartLanes;
-  const int groups = warps.warps * 32 / kPartLanes, chunks = kPartUnits >> parts.shift;
-  const int first_slot = warps.first_warp * 2 * kPartUnits, round = groups * chunks;
-  const int num_chunks = (parts.count + (1 << parts.shift) - 1) >> parts.shift;
-  float2* const sums = shared.sums + first_slot;
-  float* const factors = shared.factors + first_slot;
-  float before = minus_infinity(), sum = 0.0f;
-  float2 total = {0.0f, 0.0f};
-#pragma unroll 1
-  for (int base = 0; base < num_chunks; base += round) {
-    const int end = min(round, num_chunks - base);
-    const int first_chunk = group * chunks, first_unit = (base + first_chunk) << parts.shift;
-    Merged rows[kPartUnits];
-    float4 values[kPartUnits];
-#pragma unroll
-    for (int u = 0; u < kPartUnits; ++u) {
-      rows[u] = Merged::none();
-      values[u] = {0.0f, 0.0f, 0.0f, 0.0f};
-      if (first_unit + u >= parts.count) continue;
-      const int64_t at = PartsPlace::at(parts.first + first_unit + u, slice, row);
+  // Before all else.
+  __device__ __forceinline__ void init() const {
+    if (thread() == 0) {
+      barrier_init(came(), 1);
+      barriers_are_ready();
+    }
+    __syncwarp();
+    warps.meet();
+  }
+
+  // Asks for the values of `units` parts from number `part` on; returns the statistics of this thread's.
+  __device__ __forceinline__ Merged ask(int part, int units, int shift) const {
+    Merged own = Merged::none();
+    if (thread() == 0) barrier_expect(came(), units * kSlice * 4);
+    if (thread() < units) {
+      const int64_t at = PartsPlace::at(part + thread(), slice, row);
+      const int of_chunk = thread() & ((1 << shift) - 1);
+      const int to = first() + of_chunk * (round() >> shift) + (thread() >> shift);
       const float2 stats = __ldcg(p.stats + at);
-      rows[u] = {stats.x, stats.y};
-      values[u] = __ldcg(reinterpret_cast<const float4*>(p.values + at * kSlice) + lane);
+      copy_row(shared_address(shared.values[to]), p.values + at * kSlice, kSlice * 4, came());
+      own = {stats.x, stats.y};
     }
-#pragma unroll
-    for (int width = 1; width < kPartUnits; width *= 2) {
-      if (width < 1 << parts.shift) {
-#pragma unroll
-        for (int u = 0; u < kPartUnits; u += 2 * width)
-          add_part(rows[u], values[u], rows[u + width], values[u + width]);
-      }
-    }
-    const auto for_chunks = [&](auto use) {
-#pragma unroll
-      for (int u = 0; u < kPartUnits; ++u) {
-        const int at = first_chunk + (u >> parts.shift);
-        if ((u & ((1 << parts.shift) - 1)) == 0 && at < end) use(at, rows[u], values[u]);
-      }
-    };
-    if (lane == 0)
-      for_chunks([&](int at, const Merged& m, const float4&) { sums[at] = {m.max, m.sum}; });
     __syncwarp();
-    warps.meet();
-    if (thread < 32) make_part_factors(sums, factors, end, before);
-    warps.meet();
-    for_chunks([&](int at, const Merged&, const float4& v) {
-      const float f = factors[at];
-      shared.terms[first_slot + at][lane] = {ChunkFactors::term(v.x, f), ChunkFactors::term(v.y, f),
-                                             ChunkFactors::term(v.z, f),
-                                             ChunkFactors::term(v.w, f)};
-    });
-    __syncwarp();
-    warps.meet();
-    if (thread < 32) {
-#pragma unroll 8
-      for (int at = 0; at < end; ++at) {
-        const float2 f = sums[at];
-        const float2 t = reinterpret_cast<const float2*>(shared.terms[first_slot + at])[thread];
-        sum = __fmaf_rn(sum, f.x, f.y);
-        total.x = __fmaf_rn(total.x, f.x, t.x);
-        total.y = __fmaf_rn(total.y, f.x, t.y);
-      }
-    }
-    if (base + round < num_chunks) warps.meet();
+    return own;
   }
-  const float factor = 1.0f / sum;
-  return floats_to_bf16x2(total.x * factor, total.y * factor);
-}
+
+  // Lanes that follow each other have the parts of a chunk: the first one's statistics become the chunk's.
+  __device__ __forceinline__ void add_chunk_stats(Merged& own, int shift) const {
+#pragma unroll 1
+    for (int level = 0; level < shift; ++level) {
+      const float max = __shfl_down_sync(0xffffffffu, own.max, 1 << level);
+      const float sum = __shfl_down_sync(0xffffffffu, own.sum, 1 << level);
+      if (thread() < round() && (thread() & ((2 << level) - 1)) == 0) {
+        const MergeFactors f = own.add(max, sum);
+        shared.node(level, first() + thread()) = {f.skip ? ChunkFactors::kSkip : f.old_factor,
+                                                  f.new_factor};
+      }
+      __syncwarp();
+    }
+  }
+
+  // Factors of a round's chunks, 32 by a warp. `before`: the maximum of all before the round, then with it.
+  __device__ __forceinline__ void make_factors(int chunks, float& before) const {
+    const float2* const sums = shared.sums + first();
+    const int lane = thread() % 32;
+    float start = before;  // of all before the warp's own
+#pragma unroll 1
+    for (int at = lane; at < chunks; at += 32) {
+      const float max = sums[at].y == 0.0f ? minus_infinity() : sums[at].x;
+      if (at < thread() - lane) start = fmaxf(start, max);
+      before = fmaxf(before, max);
+    }
+#pragma unroll
+    for (int lanes = 1; lanes < 32; lanes *= 2) {
+      start = fmaxf(start, __shfl_xor_sync(0xffffffffu, start, lanes));
+      before = fmaxf(before, __shfl_xor_sync(0xffffffffu, before, lanes));
+    }
+    if (thread() - lane >= chunks) return;
+    const float2 s = thread() < chunks ? sums[thread()] : float2{0.0f, 0.0f};
+    const ChunkFactors f = ChunkFactors::of(s.x, s.y, start);
+    if (thread() < chunks) {
+      shared.steps[first() + thread()] = {f.so_far, f.sum};
+      shared.factors[first() + thread()] = f.values;
+    }
+    __syncwarp();
+  }
+
+  // Values of the 1 << kShift parts from `unit` on, whose first one's lie at `slot`, added up.
+  template <int kShift>
+  __device__ __forceinline__ float4 values_of(int unit, int slot, int stride) const {
+    if constexpr (kShift == 0) {
+      return shared.values[slot][thread() % kPartLanes];
+    } else {
+      constexpr int kHalf = 1 << (kShift - 1);
+      const float4 before = values_of<kShift - 1>(unit, slot, stride);
+      const float4 own = values_of<kShift - 1>(unit + kHalf, slot + kHalf * stride, stride);
+      const float2 f = shared.node(kShift - 1, unit);
+      return merge(before, {f.x, f.y, f.x == ChunkFactors::kSkip}, own);
+    }
+  }
+  template <int kShift>
+  __device__ __forceinline__ void make_terms(int chunks) const {
+#pragma unroll 1
+    for (int chunk = thread() / kPartLanes; chunk < chunks;
+         chunk += warps.warps * 32 / kPartLanes) {
+      const int slot = first() + chunk;
+      const float factor = shared.factors[slot];
+      const float4 v = values_of<kShift>(first() + (chunk << kShift), slot, round() >> kShift);
+      shared.values[slot][thread() % kPartLanes] = {
+          ChunkFactors::term(v.x, factor), ChunkFactors::term(v.y, factor),
+          ChunkFactors::term(v.z, factor), ChunkFactors::term(v.w, factor)};
+    }
+  }
+  __device__ __forceinline__ void make_terms(int shift, int chunks) const {
+    if (shift == 0) make_terms<0>(chunks);
+    if (shift == 1) make_terms<1>(chunks);
+    if (shift == 2) make_terms<2>(chunks);
+    if (shift == 3) make_terms<3>(chunks);
+  }
+
+  // As bf16: for the first warp. REQUIRES: the token has parts, init().
+  __device__ __forceinline__ uint32_t add(const TokenParts& parts) const {
+    const int shift = parts.shift;
+    float before = minus_infinity(), sum = 0.0f;
+    float2 total = {0.0f, 0.0f};
+    uint32_t phase = 0;
+#pragma unroll 1
+    for (int base = 0; base < parts.count; base += round(), phase ^= 1) {
+      const int units = min(round(), parts.count - base);
+      const int chunks = (units + (1 << shift) - 1) >> shift;
+      Merged own = ask(parts.first + base, units, shift);
+      add_chunk_stats(own, shift);
+      if (thread() < units && (thread() & ((1 << shift) - 1)) == 0)
+        shared.sums[first() + (thread() >> shift)] = {own.max, own.sum};
+      __syncwarp();
+      warps.meet();
+      make_factors(chunks, before);
+      warps.meet();
+      barrier_wait(came(), phase);
+      make_terms(shift, chunks);
+      __syncwarp();
+      warps.meet();
+      if (thread() < 32) {
+#pragma unroll 8
+        for (int at = first(); at < first() + chunks; ++at) {
+          const float2 f = shared.steps[at];
+          const float2 t = reinterpret_cast<const float2*>(shared.values[at])[thread()];
+          sum = __fmaf_rn(sum, f.x, f.y);
+          total.x = __fmaf_rn(total.x, f.x, t.x);
+          total.y = __fmaf_rn(total.y, f.x, t.y);
+        }
+      }
+      if (base + round() >= parts.count) break;
+      publish_to_products();  // and to the copy engine, which writes here next
+      warps.meet();
+    }
+    const float factor = 1.0f / sum;
+    return floats_to_bf16x2(total.x * factor, total.y * factor);
+  }
+};
 
 }  // namespace fathom::cuda::absorbed

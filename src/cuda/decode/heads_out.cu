@@ -6,7 +6,7 @@
 // divides it. Of attention's parts a block adds up 64 columns, which all eight need. Blocks send each other the largest
 // of their outputs, and each quantises its own.
 //
-// Grid: 8 * heads. Shared memory: 4 KB, sums of lines; with parts 48 KB.
+// Grid: 8 * heads. Shared memory: 4 KB, sums of lines; with parts 66 KB.
 
 #include "cuda/attention/absorbed_parts.cuh"
 #include "cuda/attention/choice.h"
@@ -126,7 +126,6 @@ struct PartsOutShared : HeadsOutShared {
   absorbed::PartsShared sums;
   uint64_t x_came;
 };
-static_assert(sizeof(PartsOutShared) <= 48 << 10);
 
 // Of a token's warps; the last tokens' places are nobody's.
 __device__ __forceinline__ absorbed::TokenWarps warps_of(int tokens, int warp) {
@@ -138,7 +137,8 @@ __global__ void __launch_bounds__(kOutThreads)
     parts_out_kernel(const __grid_constant__ HeadsOutParams p,
                      const __grid_constant__ AbsorbedParams attention, int stream_blocks) {
   static_assert(kUvLines == 8);
-  __shared__ PartsOutShared s;
+  extern __shared__ __align__(128) char shared[];
+  auto& s = *reinterpret_cast<PartsOutShared*>(shared);
   HeadsOut block(p, s);
   let_next_start();
   if (threadIdx.x == 0) {
@@ -150,12 +150,14 @@ __global__ void __launch_bounds__(kOutThreads)
   cluster_arrive_relaxed();
   const absorbed::TokenWarps warps = warps_of(p.tokens, block.warp);
   const int token = warps.first_warp / warps.warps;
+  const absorbed::PartsSum sum{attention, warps, block.head, block.rank, s.sums};
+  if (token < p.tokens) sum.init();
   absorbed::TokenParts parts;
   if (token < p.tokens) parts = absorbed::TokenParts::of(attention, stream_blocks, token);
   wait_for_previous();
   uint32_t two = 0;
   if (parts.count > 0) {
-    two = absorbed::sum_parts(attention, parts, warps, block.head, block.rank, s.sums);
+    two = sum.add(parts);
   } else if (token < p.tokens && !parts.is_padding && warps.thread() < 32) {
     two = reinterpret_cast<const uint32_t*>(p.x + token * p.x_stride + block.head * p.x_head +
                                             block.rank * absorbed::kSlice)[block.lane];
@@ -186,9 +188,11 @@ HeadsOutParams params_of(const tensor::Tensor& x, const ops::Weight& w_uv,
           .heads = static_cast<int>(x.dim(1))};
 }
 
-LaunchShape shape_of(const HeadsOutParams& p) {
-  return {
-      .grid = static_cast<unsigned>(p.heads * kCluster), .block = kOutThreads, .cluster = kCluster};
+LaunchShape shape_of(const HeadsOutParams& p, int shared_bytes) {
+  return {.grid = static_cast<unsigned>(p.heads * kCluster),
+          .block = kOutThreads,
+          .shared_bytes = shared_bytes,
+          .cluster = kCluster};
 }
 
 bool takes(const tensor::Tensor& x, const ops::Weight& w_uv) {
@@ -214,9 +218,10 @@ void head_linear_quantize(const ops::HeadLinearQuantizeArgs& args, ops::Stream& 
   const decode::HeadsOutParams p = decode::params_of(args.x, args.weight, args.out);
   if (p.tokens == 0) return;
   if (args.attention == nullptr)
-    return launch(decode::heads_out_kernel, decode::shape_of(p), stream, p);
+    return launch(decode::heads_out_kernel, decode::shape_of(p, 0), stream, p);
   const absorbed::PartsLeft left = absorbed::leave_parts(*args.attention, stream);
-  launch(decode::parts_out_kernel, decode::shape_of(p), stream, p, left.params, left.stream_blocks);
+  launch(decode::parts_out_kernel, decode::shape_of(p, sizeof(decode::PartsOutShared)), stream, p,
+         left.params, left.stream_blocks);
 }
 
 int64_t head_linear_quantize_scratch(const ops::HeadLinearQuantizeArgs& args,
