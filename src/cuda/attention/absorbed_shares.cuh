@@ -17,6 +17,8 @@ namespace fathom::cuda::absorbed {
 inline constexpr int kStreamRows = 16;  // query rows of an item
 inline constexpr int kChunkShift = 10;  // of 1024 rows
 inline constexpr int kChunkUnits = 8;   // at most
+// A unit leaves a partial sum, which is stored and added up: that takes as long as so many rows more.
+inline constexpr int kUnitRows = 160;
 
 struct Shares {
   int row_shift;    // a unit has 1 << row_shift rows: 128, 256, 512 or 1024
@@ -77,9 +79,11 @@ __device__ __forceinline__ Shares make_shares(const AbsorbedParams& p, const Seq
   for (int i = 0; i < 4; ++i) {
     const int units = counts[i], shift = kChunkShift - i;
     const auto each = static_cast<int>(__shfl_sync(0xffffffffu, share, i));
-    // Smaller units leave partial sums to merge: only for an eighth of the time.
+    const auto cost = [](int block_units, int row_shift) {
+      return block_units * ((1 << row_shift) + kUnitRows);
+    };
     if (i == 0 ||
-        (units <= p.max_nodes && (each << shift) * 8 < (best.block_units << best.row_shift) * 7))
+        (units <= p.max_nodes && cost(each, shift) < cost(best.block_units, best.row_shift)))
       best = {shift, each, units, units > p.max_nodes};
   }
   return best;
