@@ -39,6 +39,7 @@ VARIANTS = [
       for shape in ("16, 1", many)),
     *(rf"absorbed::absorbed_kernel<{tiles}, {f8}>" for tiles in (1, 4) for f8 in (YES, NO)),
     *(rf"absorbed::stream_kernel<{f8}>" for f8 in (YES, NO)),
+    *(rf"absorbed::even_kernel<{f8}>" for f8 in (YES, NO)),
     *(rf"absorbed::two_chunks_kernel<{f8}>" for f8 in (YES, NO)),
     *(rf"absorbed::add_parts_kernel<{few}>" for few in (YES, NO)),
     *(rf"absorbed::wide_kernel<.*{source}>" for source in range(3)),  # RowSource

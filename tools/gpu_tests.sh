@@ -121,7 +121,8 @@ small_cases=(
 # had not done the draws after a minute. Nor does it know barriers of a cluster, between which blocks of
 # mla_absorbed.cu go from one chunk of rows to the next, nor st.async, by which those of cuda/decode/ hand on values.
 # What a warp's lanes read or write before one of them arrives at a barrier (mla_absorbed_stream.cu,
-# few_tokens_bf16.cuh) is to it still being read or written by the others: where every lane arrives it finds nothing.
+# mla_absorbed_even.cu, few_tokens_bf16.cuh) is to it still being read or written by the others: where every lane
+# arrives it finds nothing.
 # The longest row is read too often for it.
 unraced_cases=(
   KernelChoiceTest.bf16_experts_of_2048_channels_match_float64
@@ -132,6 +133,7 @@ unraced_cases=(
   AttentionPartsTest.of_a_long_sequence_have_the_bits_of_both_operators
   AttentionPartsTest.of_repeated_blocks_have_the_bits_of_both_operators
   MlaAbsorbedKernelsTest.a_few_decodes_of_two_chunks_match_float64
+  MlaAbsorbedKernelsTest.decodes_and_drafts_of_like_lengths_match_float64
   MlaSparseTest.attends_to_the_rows_of_the_lists_alone
   MlaSparseTest.of_one_sequence_attends_to_the_list_of_each_token
   MlaSparseTest.with_all_rows_gives_the_bits_of_absorbed_attention

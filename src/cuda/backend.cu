@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include "cuda/attention/even/ops.h"
 #include "cuda/attention/expanded/ops.h"
 #include "cuda/attention/ops.h"
 #include "cuda/attention/sparse/ops.h"
@@ -68,6 +69,7 @@ ops::Backend make_backend(bool batch_invariant) {
   add_experts(backend);
   add_cache(backend);
   add_attention(backend);
+  add_even_attention(backend);
   add_expanded_attention(backend);
   add_sparse_attention(backend);
   add_decode(backend);

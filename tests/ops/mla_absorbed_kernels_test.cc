@@ -1,6 +1,8 @@
 // mla_absorbed where the GPU has other kernels and other shares of query rows: many short sequences, verification of
 // chains and trees, heads of one rank to those of a whole model.
 
+#include <tuple>
+
 #include "tests/ops/mla_absorbed_cases.h"
 
 namespace fathom::ops_test {
@@ -124,6 +126,70 @@ TEST_P(MlaAbsorbedKernelsTest, a_long_sequence_has_the_same_bits_alone_and_among
         narrow.block_tables.at(s, block) = in.block_tables.at(s, block);
     EXPECT_EQ(run(c, narrow, 1, 5), run(c, in, 1, 5)) << tensor::dtype_name(dtype);
   }
+}
+
+// Decodes of up to two chunks of rows, of which a GPU gives each sequence the same number of blocks: eight, four, two,
+// or one. All share the rows of one sequence, in other orders.
+AbsorbedInputs decodes_of_shared_rows(AbsorbedCase& c, ref::Random& random,
+                                      const std::vector<int32_t>& lengths, DType act) {
+  const auto seqs = static_cast<int64_t>(lengths.size());
+  AbsorbedInputs in = make_absorbed_inputs(c, act);
+  const int64_t blocks = in.block_tables.dim(1);
+  const HostTensor order = in.block_tables;
+  in.q_latent = random.normal(act, {seqs, c.dims.heads, c.dims.rank});
+  in.q_rope = random.normal(act, {seqs, c.dims.heads, c.dims.rope});
+  in.block_tables = HostTensor(DType::kI32, {seqs, blocks}, -1);
+  in.kv_len = lengths;
+  in.query_start = {0};
+  for (int64_t s = 0; s < seqs; ++s) {
+    in.query_start.push_back(static_cast<int32_t>(s) + 1);
+    for (int64_t block = 0; block < blocks; ++block)
+      in.block_tables.at(s, block) = order.at(0, (block + 7 * s) % blocks);
+  }
+  return in;
+}
+
+TEST_P(MlaAbsorbedKernelsTest, decodes_of_like_lengths_have_the_bits_of_each_alone) {
+  constexpr int64_t kRows = 2048;  // room for more is another kernel's
+  const std::vector<int32_t> special = {2048, 0, 1, 2047, 129, 1023, 1025, 1153, 1024, 31};
+  for (const DType dtype : kHopperCacheTypes)
+    for (const auto& [seqs, most, specials] : {std::tuple{9, 1500, 9},
+                                               {16, 1090, 10},
+                                               {20, 2048, 10},
+                                               {33, 700, 10},
+                                               {66, 1090, 10},
+                                               {132, 1087, 10}}) {
+      SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << ", " << seqs);
+      AbsorbedCase c{
+          .dims = kRankDims, .sequences = {{1, kRows}}, .cache_dtype = dtype, .seed = 30};
+      ref::Random random(31);
+      std::vector<int32_t> lengths;
+      for (int i = 0; i < seqs; ++i)
+        lengths.push_back(i % 2 == 0 && i / 2 < specials ? special[static_cast<size_t>(i) / 2]
+                                                         : most - i * 37 % 90);
+      const AbsorbedInputs in = decodes_of_shared_rows(c, random, lengths, act());
+      const std::vector<uint8_t> together = run(c, in, 0, lengths.size());
+      const size_t token = together.size() / lengths.size();
+      for (size_t s = 0; s < lengths.size(); s += s < 20 ? 1 : 7) {
+        const auto begin = together.begin() + static_cast<std::ptrdiff_t>(s * token);
+        EXPECT_EQ(run(c, in, s, s + 1),
+                  std::vector<uint8_t>(begin, begin + static_cast<std::ptrdiff_t>(token)))
+            << "sequence " << s << " of " << lengths[s] << " rows";
+      }
+    }
+}
+
+// Drafts of a few sequences beside decodes, each token an item, some of which see fewer tiles, splits or chunks than
+// their sequence has.
+TEST_P(MlaAbsorbedKernelsTest, decodes_and_drafts_of_like_lengths_match_float64) {
+  for (const DType dtype : kHopperCacheTypes)
+    for (const bool with_tree : {false, true})
+      expect_matches_oracle(
+          {.dims = kRankDims,
+           .sequences = {{4, 130}, {1, 200}, {3, 1026}, {2, 2}, {1, 0}, {4, 35}, {1, 1020}},
+           .cache_dtype = dtype,
+           .with_tree = with_tree,
+           .seed = 35});
 }
 
 // Blocks of two kernels hold multiprocessors that the other one's blocks may wait for.
