@@ -8,10 +8,10 @@
 //
 // Grid: 8 * heads. Shared memory: 4 KB, sums of lines; with parts 66 KB.
 
-#include "cuda/attention/absorbed_parts.cuh"
 #include "cuda/attention/choice.h"
 #include "cuda/attention/ops.h"
 #include "cuda/decode/ops.h"
+#include "cuda/decode/parts_sum.cuh"
 #include "cuda/decode/pieces.cuh"
 #include "cuda/decode/query_product.cuh"
 #include "cuda/linear/ops.h"
