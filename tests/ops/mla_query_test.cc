@@ -98,7 +98,7 @@ TEST_P(MlaQueryTest, gives_the_bits_of_its_parts) {
         MlaQueryCase{.tokens = 9, .compressed = false},
         MlaQueryCase{.tokens = 32, .heads = 16, .compressed = false, .padding = 31},
         MlaQueryCase{.tokens = 50, .heads = 16, .compressed = false, .cache = DType::kF8E4M3},
-        MlaQueryCase{.tokens = 96, .heads = 3, .compressed = false, .norm = DType::kF32},
+        MlaQueryCase{.tokens = 96, .heads = 17, .compressed = false, .norm = DType::kF32},
         MlaQueryCase{.tokens = 128, .heads = 17, .compressed = false, .padding = 5}}) {
     SCOPED_TRACE(testing::Message()
                  << c.tokens << " tokens, " << c.heads << " heads, "

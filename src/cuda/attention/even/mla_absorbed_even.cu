@@ -28,8 +28,7 @@
 #include "cuda/runtime/device_arena.h"
 #include "cuda/runtime/launch.cuh"
 
-namespace fathom::cuda {
-namespace absorbed {
+namespace fathom::cuda::absorbed {
 namespace {
 
 constexpr int kItemBarrier = 3;  // 1 is meet()'s, 2 Scorer's
@@ -358,7 +357,9 @@ void run_even(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
 }
 
 }  // namespace
-}  // namespace absorbed
+}  // namespace fathom::cuda::absorbed
+
+namespace fathom::cuda {
 
 void add_even_attention(ops::Backend& backend) {
   backend.mla_absorbed = {absorbed::run_even, absorbed::even_scratch_bytes};
