@@ -190,4 +190,35 @@ struct Scorer {
   }
 };
 
+// By the warps that add values: those of the tile whose turn it is, scaled by what the softmax says. Where these warps
+// compute scores, too, the tile's that is kAhead behind follow if it is there; else Scorer is not used.
+template <bool kIsF8, class Scorer>
+__device__ __forceinline__ void add_tile(const Scorer& scorer, Turn<StreamLayout<kIsF8>>& turn,
+                                         bool scores_ahead, float (&values)[1][8][4]) {
+  barrier_wait(turn.full(), turn.stage_phase());
+  barrier_wait(turn.weighed(), turn.slot_phase());
+  if constexpr (kIsF8) {
+    add_f8_values(turn.keys(), turn.weight_scales(), turn.weights(), turn.factors(), values);
+  } else {
+    add_values<1>(shared_address(turn.keys()), turn.weights(), turn.factors(), values);
+  }
+  warp_arrive(turn.empty());
+  if constexpr (!Roles<kIsF8>::kHasScorers)
+    if (scores_ahead) scorer.score(turn.ahead(StreamLayout<kIsF8>::kAhead));
+  ++turn.tile;
+}
+
+// Behind a split's last tile: values as they are, and the split's statistics.
+template <bool kIsF8>
+__device__ __forceinline__ void end_split(const Turn<StreamLayout<kIsF8>>& turn, Node& node) {
+  if constexpr (kIsF8) end_f8_values(node.values);
+  const float2* const stats = turn.ahead(-1).stats();
+  const int g = threadIdx.x % 32 / 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float2 s = stats[g + half * 8];
+    node.rows[half] = {s.x, s.y};
+  }
+}
+
 }  // namespace fathom::cuda::absorbed

@@ -176,35 +176,14 @@ struct Consumer {
     has_next_queries = true;
   }
 
-  // Adds the tile of rows from `row` on to `values`, scaled by what the softmax says.
-  __device__ __forceinline__ void add_tile(int row, int part_end, float (&values)[1][8][4]) {
-    barrier_wait(turn.full(), turn.stage_phase());
-    barrier_wait(turn.weighed(), turn.slot_phase());
-    if constexpr (kIsF8) {
-      add_f8_values(turn.keys(), turn.weight_scales(), turn.weights(), turn.factors(), values);
-    } else {
-      add_values<1>(shared_address(turn.keys()), turn.weights(), turn.factors(), values);
-    }
-    warp_arrive(turn.empty());
-    if constexpr (kScores)
-      if (row + Layout::kAhead * kTileRows < part_end) scorer.score(turn.ahead(Layout::kAhead));
-    ++turn.tile;
-  }
-
   // Rows [begin, end), if any, of an item whose rows that this block has end at part_end.
   __device__ __forceinline__ void attend_split(int begin, int end, int part_end, Node& node) {
     node.clear();
     if (begin >= end) return;
 #pragma unroll 1
-    for (int row = begin; row < end; row += kTileRows) add_tile(row, part_end, node.values);
-    if constexpr (kIsF8) end_f8_values(node.values);
-    const float2* const stats = turn.ahead(-1).stats();
-    const int g = threadIdx.x % 32 / 4;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float2 s = stats[g + half * 8];
-      node.rows[half] = {s.x, s.y};
-    }
+    for (int row = begin; row < end; row += kTileRows)
+      add_tile<kIsF8>(scorer, turn, row + Layout::kAhead * kTileRows < part_end, node.values);
+    end_split<kIsF8>(turn, node);
   }
 
   // Adds up leaves, runs of them by a tree: the splits of a whole item's chunks, those of the units of an item that

@@ -194,9 +194,9 @@ struct EvenBlock {
       while (turn.tile < end) {
         if (kMayKeep && threadIdx.x == 0 && turn.tile == tiles - 1)
           arrived = load_relaxed(p.tickets + number());
-        add_tile(scorer, turn, turn.tile + Layout::kAhead < tiles, node.values);
+        add_tile<kIsF8>(scorer, turn, turn.tile + Layout::kAhead < tiles, node.values);
       }
-      end_split(turn, node);
+      end_split<kIsF8>(turn, node);
       const bool ends_item = end >= tiles;
       const bool ends_run = ends_item || share.chunk(end) != share.chunk(end - 1);
       tree.add(node, index, ends_run, pair, SharedNodes::half_chunk(p));
@@ -236,32 +236,6 @@ struct EvenBlock {
     __threadfence();
     p.tickets[number()] = 0;
     return true;
-  }
-
-  __device__ __forceinline__ void add_tile(const Scorer<kIsF8>& scorer, Turn<Layout>& turn,
-                                           bool scores_ahead, float (&values)[1][8][4]) const {
-    barrier_wait(turn.full(), turn.stage_phase());
-    barrier_wait(turn.weighed(), turn.slot_phase());
-    if constexpr (kIsF8) {
-      add_f8_values(turn.keys(), turn.weight_scales(), turn.weights(), turn.factors(), values);
-    } else {
-      add_values<1>(shared_address(turn.keys()), turn.weights(), turn.factors(), values);
-    }
-    warp_arrive(turn.empty());
-    if constexpr (kScores)
-      if (scores_ahead) scorer.score(turn.ahead(Layout::kAhead));
-    ++turn.tile;
-  }
-  // Behind a split's last tile.
-  __device__ __forceinline__ static void end_split(const Turn<Layout>& turn, Node& node) {
-    if constexpr (kIsF8) end_f8_values(node.values);
-    const float2* const stats = turn.ahead(-1).stats();
-    const int g = threadIdx.x % 32 / 4;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float2 s = stats[g + half * 8];
-      node.rows[half] = {s.x, s.y};
-    }
   }
 };
 
