@@ -30,6 +30,7 @@ struct RadixTree::Owner {
   // Circular list of its nodes without pins, the first to evict first. Descendants of a node come before it: a path is
   // pinned and unpinned as a whole, and its nodes enter the list from the end of the path up.
   Node unpinned;
+  bool has_unpinned() const { return unpinned.newer != &unpinned; }
 };
 
 RadixTree::Pin::Pin(Pin&& other) noexcept
@@ -227,21 +228,25 @@ void RadixTree::remove_leaf(Node& node) {
   if (--owner->num_roots == 0) owners_.erase(owners_.find(owner->name));
 }
 
-RadixTree::Owner* RadixTree::largest_with_unpinned() {
-  Owner* largest = nullptr;
-  for (const auto& [name, owner] : owners_) {
-    if (owner->unpinned.newer == &owner->unpinned) continue;
-    if (largest == nullptr || owner->num_blocks > largest->num_blocks) largest = owner.get();
-  }
-  return largest;
-}
-
 int RadixTree::evict(int num_blocks) {
+  // A heap of those that can give some: who holds the most is first, of equals whose name is.
+  std::vector<Owner*> owners;
+  for (const auto& [name, owner] : owners_)
+    if (owner->has_unpinned()) owners.push_back(owner.get());
+  const auto gives_after = [](const Owner* a, const Owner* b) {
+    return a->num_blocks != b->num_blocks ? a->num_blocks < b->num_blocks : a->name > b->name;
+  };
+  std::make_heap(owners.begin(), owners.end(), gives_after);
   int num_evicted = 0;
-  for (; num_evicted < num_blocks; ++num_evicted) {
-    Owner* const owner = largest_with_unpinned();
-    if (owner == nullptr) break;
-    remove_leaf(*owner->unpinned.newer);
+  for (; num_evicted < num_blocks && !owners.empty(); ++num_evicted) {
+    std::pop_heap(owners.begin(), owners.end(), gives_after);
+    Owner& owner = *owners.back();
+    const bool ends = owner.num_blocks == 1;  // then its last block takes it along
+    remove_leaf(*owner.unpinned.newer);
+    if (ends || !owner.has_unpinned())
+      owners.pop_back();
+    else
+      std::push_heap(owners.begin(), owners.end(), gives_after);
   }
   num_evicted_ += num_evicted;
   return num_evicted;

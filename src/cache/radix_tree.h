@@ -17,8 +17,7 @@
 // has before its first line break is its owner; of several owners the one that holds the most blocks loses one, so that
 // nobody's flood takes from others what they have below their equal share. An
 // evicted block goes back to its pool (FENCED while a step that was submitted before it was unpinned is in
-// flight). Costs O(blocks of the path);
-// eviction O(owners) per block.
+// flight). Costs O(blocks of the path); eviction O(owners), and O(log(owners)) per block.
 // One thread (the scheduler's) uses a tree, its pins and pools. The pools outlive the tree, the tree its
 // pins.
 
@@ -133,7 +132,6 @@ class RadixTree {
   void pin_node(Node& node);
   void unpin(const std::vector<Node*>& path);
   Owner& owner_of_salt(std::string_view salt);  // made if there is none
-  Owner* largest_with_unpinned();
   static void link_as_newest(Node& node);
   static void unlink(Node& node);
   std::string check_nodes() const;
