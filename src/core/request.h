@@ -63,6 +63,9 @@ inline constexpr std::string_view kGrammarDeadEnd =
     "no token of the vocabulary can go on as the grammar asks";
 inline constexpr std::string_view kGrammarRefusal =
     "the grammar refused the token that its mask allowed";
+// What is in the error of a slice for which grammar, biases and stop tokens leave nothing (docs/contracts/runner.md):
+// the request's own doing, too.
+inline constexpr std::string_view kNoTokenToChoose = "no token to choose";
 
 struct RequestOutput {
   RequestId id = 0;

@@ -82,6 +82,12 @@ constexpr int kTokensAhead = 1024;
 // A step that waited for masks for a larger part of its time says nothing about what it costs.
 constexpr double kMostMaskWait = 0.05;
 
+// Of a sequence whose slice has this error. What its own request asked for is the fault of nothing that was computed.
+sched::Scheduler::Rows rows_behind(std::string_view error) {
+  const bool is_right = error.empty() || error.find(core::kNoTokenToChoose) != error.npos;
+  return is_right ? sched::Scheduler::Rows::kValid : sched::Scheduler::Rows::kInvalid;
+}
+
 bool contains(const std::vector<int32_t>& ids, int32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
@@ -353,10 +359,11 @@ void StepLoop::commit_slice(const sched::PlannedSlice& planned, core::SliceResul
   if (!state.constraint_error.empty()) {
     stats_.grammar_failures.count(state.constraint_error);
     result.error = state.constraint_error;
+  const Rows rows = rows_behind(result.error);
   }
   if (!result.error.empty()) {
     finish(state, {.reason = core::FinishReason::kFailed, .error = std::move(result.error)},
-           updates);
+           updates, rows);
     return;
   }
   if (state.owes_prompt_logprobs) take_prompt_logprobs(state, planned.first_position, result);
@@ -447,11 +454,8 @@ void StepLoop::give_out(RequestState& state, std::vector<core::SampledToken>& to
   state.last_token = commit_time_;
 }
 
-void StepLoop::finish(RequestState& state, RequestEnd end, StepUpdates& updates) {
-  using Rows = sched::Scheduler::Rows;
-  const bool failed_numerically =
-      end.reason == core::FinishReason::kFailed && state.num_admissions > 0;
-  scheduler_.remove(state, failed_numerically ? Rows::kInvalid : Rows::kValid);
+void StepLoop::finish(RequestState& state, RequestEnd end, StepUpdates& updates, Rows rows) {
+  scheduler_.remove(state, rows);
   state.ended = true;
   end.num_cached_tokens = std::max(0, state.num_cached_tokens);
   end.num_retractions = state.num_retractions;

@@ -192,7 +192,8 @@ class StepLoop {
   void take_drafts(RequestState& state, core::SliceResult& result, const Cut& cut);
   void give_out(RequestState& state, std::vector<core::SampledToken>& tokens, size_t num_tokens,
                 StepUpdates& updates);
-  void finish(RequestState& state, RequestEnd end, StepUpdates& updates);
+  using Rows = sched::Scheduler::Rows;
+  void finish(RequestState& state, RequestEnd end, StepUpdates& updates, Rows rows = Rows::kValid);
 
   runner::Runner& runner_;
   StepLoopConfig config_;

@@ -213,6 +213,56 @@ TEST(LateMasks, a_constraint_that_allows_no_token_fails_its_request_alone) {
 TEST(LateMasks, masks_come_for_cancelled_requests_and_when_the_loop_is_destroyed) {
   Workers workers(1);
   for (const bool threads : {false, true}) {
+// Allows one token, the end of the text.
+class OnlyTheEnd : public core::TokenConstraint {
+ public:
+  void fill_mask(std::span<uint64_t> words) override {
+    for (uint64_t& word : words) word = 0;
+    allow_token(words, kEos);
+  }
+  bool accept(int32_t token) override { return token == kEos; }
+  std::unique_ptr<core::TokenConstraint> clone() const override {
+    return std::make_unique<OnlyTheEnd>();
+  }
+};
+
+TEST(LateMasks, a_request_that_can_choose_nothing_costs_others_no_cached_prefix) {
+  struct Case {
+    const char* what;
+    std::shared_ptr<core::TokenConstraint> constraint;
+    std::string_view error;
+  };
+  for (const Case& c : {Case{"dead end", std::make_shared<DeadEnd>(), core::kGrammarDeadEnd},
+                        Case{"refusal", std::make_shared<Refusing>(), core::kGrammarRefusal},
+                        Case{"bans", std::make_shared<OnlyTheEnd>(), core::kNoTokenToChoose}})
+    for (const bool overlap : {false, true}) {
+      SCOPED_TRACE(c.what);
+      runner::SimRunner runner({.vocab_size = kVocabSize, .block_tokens = 4});
+      StepLoop loop(runner, {.overlap = overlap, .eos_token_ids = {kEos}});
+      Recorder recorder(loop);
+      const auto run = [&](core::Request request) {
+        const core::RequestId id = request.id;
+        ASSERT_TRUE(loop.add(std::move(request)));
+        recorder.run();
+        ASSERT_EQ(loop.check_integrity(), "");
+        ASSERT_EQ(recorder.finished.count(id), 1u);
+      };
+      core::Request request = constrained(1, 2);
+      request.constraint = nullptr;
+      for (int32_t token = 0; token < 20; ++token) request.prompt.push_back(20 + token);
+      run(request);
+      core::Request bad = constrained(2, 10);
+      bad.constraint = c.constraint->clone();
+      bad.sampling.min_new_tokens = 5;
+      run(std::move(bad));
+      EXPECT_EQ(recorder.finished.at(2).finish_reason, core::FinishReason::kFailed);
+      EXPECT_THAT(recorder.finished.at(2).error, ::testing::HasSubstr(std::string(c.error)));
+      request.id = 3;
+      run(request);
+      EXPECT_EQ(recorder.finished.at(3).num_cached_tokens, 20);
+    }
+}
+
     runner::SimRunner runner({.vocab_size = kVocabSize});
     {
       StepLoop loop(runner, {.mask_executor = threads ? workers.executor() : MaskExecutor()});

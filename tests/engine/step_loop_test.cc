@@ -222,6 +222,21 @@ TEST_F(SimEngine, fails_the_request_whose_step_failed_and_no_other) {
   testing::expect_everything_returned(loop, runner.info());
 }
 
+TEST_F(SimEngine, forgets_what_is_cached_when_a_slice_has_failed_by_its_logits) {
+  runner::SimRunner runner({.vocab_size = kLoopVocabSize, .block_tokens = 4});
+  StepLoop loop(runner, {});
+  Recorder recorder(loop);
+  core::Request request{.id = 1, .prompt = prompt_of(17), .sampling = greedy_request(2)};
+  ASSERT_TRUE(loop.add(request));
+  recorder.run();
+  ASSERT_GT(loop.scheduler().kv_usage().num_cached, 0);
+  arm_failpoint("sim_runner.slice", 1);
+  ASSERT_TRUE(loop.add({.id = 2, .prompt = prompt_of(9, 3), .sampling = greedy_request(2)}));
+  recorder.run();
+  EXPECT_EQ(recorder.finished[2].finish_reason, core::FinishReason::kFailed);
+  EXPECT_EQ(loop.scheduler().kv_usage().num_cached, 0);
+}
+
 TEST_F(SimEngine, cancels_waiting_and_running_requests_and_ignores_unknown_ids) {
   runner::SimRunner runner({.vocab_size = kLoopVocabSize, .max_slots = 1});
   StepLoop loop(runner, {});

@@ -169,7 +169,7 @@ ApiError from_runner(std::string_view why) {
                        "a fault of the server; its log has more");
   }
   // The words are part of the runner's contract.
-  if (why.find("no token to choose") == std::string_view::npos)
+  if (why.find(core::kNoTokenToChoose) == std::string_view::npos)
     return from_engine({ErrorCode::kNumeric, std::string(why)});
   ApiError error = invalid_parameter(
       "", "grammar, min_tokens, stop tokens and logit_bias together leave no token to choose");
