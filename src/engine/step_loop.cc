@@ -223,6 +223,8 @@ bool StepLoop::step(StepUpdates& updates) {
   // At most two are in flight, so this is at most one commit.
   if (in_flight_.size() > keep_in_flight) commit_oldest(updates);
   start_masks();
+  if (in_flight_.empty())
+    ended_.clear();  // in a pause steps that would do so may be long in coming
   return !in_flight_.empty() || scheduler_.has_work();
 }
 

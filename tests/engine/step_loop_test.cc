@@ -6,6 +6,7 @@
 #include "base/failpoint.h"
 #include "base/startup_error.h"
 #include "tests/engine/sim_scenario.h"
+#include "tests/engine/toy_constraint.h"
 
 namespace fathom::engine {
 namespace {
@@ -235,6 +236,25 @@ TEST_F(SimEngine, forgets_what_is_cached_when_a_slice_has_failed_by_its_logits) 
   recorder.run();
   EXPECT_EQ(recorder.finished[2].finish_reason, core::FinishReason::kFailed);
   EXPECT_EQ(loop.scheduler().kv_usage().num_cached, 0);
+}
+
+TEST_F(SimEngine, keeps_nothing_of_requests_that_end_in_a_pause) {
+  runner::SimRunner runner({.vocab_size = kLoopVocabSize});
+  StepLoop loop(runner, {});
+  StepUpdates updates;
+  loop.pause(sched::Scheduler::Pause::kKeepRunning);
+  auto constraint =
+      std::make_shared<testing::ToyConstraint>(testing::ToyConstraint::Rule{.vocab_size = 100});
+  const std::weak_ptr<testing::ToyConstraint> left = constraint;
+  ASSERT_TRUE(loop.add({.id = 1,
+                        .prompt = prompt_of(8),
+                        .sampling = greedy_request(10),
+                        .constraint = std::move(constraint)}));
+  loop.cancel(1);
+  EXPECT_FALSE(left.expired());
+  EXPECT_FALSE(loop.step(updates));
+  EXPECT_EQ(updates.requests.size(), 1u);
+  EXPECT_TRUE(left.expired());
 }
 
 TEST_F(SimEngine, cancels_waiting_and_running_requests_and_ignores_unknown_ids) {
