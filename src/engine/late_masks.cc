@@ -121,7 +121,9 @@ LateMasks::LateMasks(runner::Runner& runner, MaskExecutor executor)
       executor_(std::move(executor)),
       num_pending_steps_(std::make_shared<std::atomic<int>>(0)) {}
 
-LateMasks::~LateMasks() {
+LateMasks::~LateMasks() { wait_for_jobs(); }
+
+void LateMasks::wait_for_jobs() const {
   for (int pending = *num_pending_steps_; pending > 0; pending = *num_pending_steps_)
     num_pending_steps_->wait(pending);
 }

@@ -34,6 +34,9 @@ class LateMasks {
   LateMasks& operator=(const LateMasks&) = delete;
   // Every sequence of the step is a RequestState.
   void start(const sched::PlannedStep& step);
+  // Returns when no job uses a sequence any more. After a runner's wait() that is so, unless the runner has failed and
+  // waited for no masks.
+  void wait_for_jobs() const;
 
  private:
   runner::Runner& runner_;

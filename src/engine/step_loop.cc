@@ -119,7 +119,7 @@ StepLoop::~StepLoop() {
   for (const auto& [id, state] : live_) state->ended = true;
   for (; !in_flight_.empty(); in_flight_.pop_front()) {
     start_masks();
-    runner_.wait();
+    wait_for_step();
     scheduler_.step_done(in_flight_.front().batch.step_id);
   }
   for (const auto& [id, state] : live_) scheduler_.remove(*state, sched::Scheduler::Rows::kValid);
@@ -269,7 +269,9 @@ void StepLoop::start_masks() {
 
 core::StepResult StepLoop::wait_for_step() {
   const trace::Span span("runner", "wait");
-  return runner_.wait();
+  core::StepResult result = runner_.wait();
+  if (!runner_.failure().empty()) masks_.wait_for_jobs();
+  return result;
 }
 
 void StepLoop::commit_oldest(StepUpdates& updates) {
@@ -357,11 +359,11 @@ void StepLoop::commit_slice(const sched::PlannedSlice& planned, core::SliceResul
     stats_.num_wasted_tokens += static_cast<int64_t>(result.tokens.size());
     return;
   }
+  const Rows rows = rows_behind(result.error);
   // A step without a mask of its own may have failed besides; the cause is the constraint.
   if (!state.constraint_error.empty()) {
     stats_.grammar_failures.count(state.constraint_error);
     result.error = state.constraint_error;
-  const Rows rows = rows_behind(result.error);
   }
   if (!result.error.empty()) {
     finish(state, {.reason = core::FinishReason::kFailed, .error = std::move(result.error)},

@@ -6,12 +6,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <future>
 #include <mutex>
 #include <thread>
 
 #include "base/failpoint.h"
+#include "runner/ranks/ranked_runner.h"
 #include "tests/engine/sim_scenario.h"
 #include "tests/engine/toy_constraint.h"
 
@@ -210,9 +213,6 @@ TEST(LateMasks, a_constraint_that_allows_no_token_fails_its_request_alone) {
   }
 }
 
-TEST(LateMasks, masks_come_for_cancelled_requests_and_when_the_loop_is_destroyed) {
-  Workers workers(1);
-  for (const bool threads : {false, true}) {
 // Allows one token, the end of the text.
 class OnlyTheEnd : public core::TokenConstraint {
  public:
@@ -263,6 +263,9 @@ TEST(LateMasks, a_request_that_can_choose_nothing_costs_others_no_cached_prefix)
     }
 }
 
+TEST(LateMasks, masks_come_for_cancelled_requests_and_when_the_loop_is_destroyed) {
+  Workers workers(1);
+  for (const bool threads : {false, true}) {
     runner::SimRunner runner({.vocab_size = kVocabSize});
     {
       StepLoop loop(runner, {.mask_executor = threads ? workers.executor() : MaskExecutor()});
@@ -275,6 +278,62 @@ TEST(LateMasks, a_request_that_can_choose_nothing_costs_others_no_cached_prefix)
     }
     EXPECT_EQ(runner.in_flight(), 0);
   }
+}
+
+// Is at its mask for a while, in which the test sees whether it is taken away.
+class Held : public core::TokenConstraint {
+ public:
+  struct Watch {
+    std::promise<void> has_begun;
+    std::atomic<bool> is_in_use = false, was_taken_away = false;
+  };
+  explicit Held(std::shared_ptr<Watch> watch) : watch_(std::move(watch)) {}
+  ~Held() override {
+    if (watch_->is_in_use) watch_->was_taken_away = true;
+  }
+  void fill_mask(std::span<uint64_t> words) override {
+    const std::shared_ptr<Watch> watch = watch_;
+    watch->is_in_use = true;
+    watch->has_begun.set_value();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    for (uint64_t& word : words) word = ~uint64_t{0};
+    watch->is_in_use = false;
+  }
+  bool accept(int32_t) override { return true; }
+  std::unique_ptr<core::TokenConstraint> clone() const override {
+    return std::make_unique<Held>(watch_);
+  }
+
+ private:
+  const std::shared_ptr<Watch> watch_;
+};
+
+TEST(LateMasks, a_request_stays_while_its_mask_is_made_though_the_runner_has_failed) {
+  bool has_failed = false;
+  std::vector<runner::RankedMember> ranks;
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.push_back(
+        {.runner = std::make_unique<runner::SimRunner>(runner::SimConfig{.vocab_size = kVocabSize}),
+         .rank = rank});
+  runner::RankedRunner runner(std::move(ranks), 1,
+                              [&] { return std::string(has_failed ? "rank 1 is lost" : ""); });
+  const auto watch = std::make_shared<Held::Watch>();
+  Workers workers(1);
+  StepLoop loop(runner, {.mask_executor = workers.executor()});
+  Recorder recorder(loop);
+  core::Request free = constrained(1, 10);
+  free.constraint = nullptr;
+  ASSERT_TRUE(loop.add(std::move(free)));
+  recorder.step();
+  core::Request held = constrained(2, 10);
+  held.constraint = std::make_shared<Held>(watch);
+  ASSERT_TRUE(loop.add(std::move(held)));
+  has_failed = true;
+  recorder.step();  // the first step is found worthless, and the masks of the second begin
+  watch->has_begun.get_future().wait();
+  recorder.run();
+  EXPECT_EQ(recorder.finished.at(2).finish_reason, core::FinishReason::kFailed);
+  EXPECT_FALSE(watch->was_taken_away);
 }
 
 }  // namespace
