@@ -292,6 +292,16 @@ std::string RadixTree::check_integrity() const {
   return check_order();
 }
 
+std::string RadixTree::check_some(uint64_t part) const {
+  constexpr size_t kBuckets = 2048;
+  const size_t num_buckets = nodes_.bucket_count();
+  const size_t begin = part % ((num_buckets + kBuckets - 1) / kBuckets) * kBuckets;
+  for (size_t bucket = begin; bucket < std::min(begin + kBuckets, num_buckets); ++bucket)
+    for (auto entry = nodes_.begin(bucket); entry != nodes_.end(bucket); ++entry)
+      if (std::string problem = check_node(*entry->second); !problem.empty()) return problem;
+  return "";
+}
+
 std::string RadixTree::check_node(const Node& node) const {
   if (node.parent == nullptr || node.num_children < 0 || node.num_pins < 0)
     return "a node without a parent or with a negative count";
@@ -301,6 +311,8 @@ std::string RadixTree::check_node(const Node& node) const {
     return "a node is not found by its tokens, or twice";
   if (node.num_pins > node.parent->num_pins && node.parent->parent != nullptr)
     return "a node has more pins than its parent";
+  if (node.newer != nullptr && (node.newer->older != &node || node.older->newer != &node))
+    return "the LRU list is broken";
   if ((node.newer == nullptr) != (node.num_pins > 0))
     return "a node with " + std::to_string(node.num_pins) + " pins " +
            (node.newer == nullptr ? "cannot be evicted" : "can be evicted");

@@ -111,6 +111,8 @@ class RadixTree {
 
   // Empty = nodes, pins, leases and the LRU order agree; else what is wrong. O(nodes).
   std::string check_integrity() const;
+  // The same of some thousand nodes, each by itself: other ones for each number, and all of them in turn.
+  std::string check_some(uint64_t part) const;
 
  private:
   // By the hash of the whole prefix.

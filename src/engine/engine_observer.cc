@@ -1,5 +1,6 @@
 #include "engine/engine_observer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/failpoint.h"
@@ -8,6 +9,9 @@
 
 namespace fathom::engine {
 namespace {
+
+// Behind a check of everything, times that it took: whoever comes may find the engine at it.
+constexpr double kWholeCheckPause = 1000;
 
 std::vector<LaneSnapshot> lanes_of(const StepLoop& loop) {
   std::vector<LaneSnapshot> all;
@@ -25,7 +29,11 @@ std::vector<LaneSnapshot> lanes_of(const StepLoop& loop) {
 }  // namespace
 
 EngineObserver::EngineObserver(EngineMetrics& metrics, const ObserverConfig& config)
-    : metrics_(metrics), config_(config), clock_(*config.clock), last_check_(clock_.now()) {}
+    : metrics_(metrics),
+      config_(config),
+      clock_(*config.clock),
+      last_check_(clock_.now()),
+      last_whole_check_(last_check_) {}
 
 void EngineObserver::work_begins() {
   if (had_work_) return;
@@ -91,18 +99,25 @@ void EngineObserver::observe_end(const RequestEnd& end) {
   requests.decode_seconds.observe(times.finished_seconds - times.first_token_seconds);
 }
 
-void EngineObserver::check_when_due(const StepLoop& loop) {
+void EngineObserver::check_when_due(const StepLoop& loop, bool has_work) {
   const Clock::time_point now = clock_.now();
-  if (seconds_between(last_check_, now) < config_.integrity_interval_seconds) return;
-  check(loop);
+  const double interval = config_.integrity_interval_seconds;
+  const bool is_whole = interval == 0 || !has_work;
+  const double since = seconds_between(is_whole ? last_whole_check_ : last_check_, now);
+  if (since < (is_whole ? std::max(interval, kWholeCheckPause * whole_check_seconds_) : interval))
+    return;
+  check(loop, is_whole ? std::optional<uint64_t>() : num_parts_++);
   last_check_ = now;
+  if (!is_whole) return;
+  last_whole_check_ = now;
+  whole_check_seconds_ = interval == 0 ? 0 : seconds_between(now, clock_.now());
 }
 
-void EngineObserver::check(const StepLoop& loop) {
+void EngineObserver::check(const StepLoop& loop, std::optional<uint64_t> part) {
   const trace::Span span("engine", "check integrity");
   const std::string wrong = failpoint("serving_engine.integrity")
                                 ? "failpoint serving_engine.integrity"
-                                : loop.check_integrity();
+                                : loop.check_integrity(part);
   if (!wrong.empty()) {
     ++num_violations_;
     metrics_.totals.integrity_violations.add();

@@ -348,7 +348,7 @@ void ServingEngine::finish_step(StepUpdates updates, bool has_work) {
   const trace::Span span("engine", "hand over");
   const Clock::time_point begin = clock_.now();
   observer_->observe(loop_->stats(), updates);
-  observer_->check_when_due(*loop_);
+  observer_->check_when_due(*loop_, has_work);
   publish(updates, has_work);
   if (updates.requests.empty()) return;
   sink_.on_updates(std::make_shared<const StepUpdates>(std::move(updates)));

@@ -43,8 +43,9 @@ struct ServingConfig {
   int max_queued_requests = 256;
   double max_queue_seconds = 600;  // a request that waits longer ends with kFailed
   int num_mask_workers = 2;
-  // How often the engine checks its own state while it works; what it finds is logged and counted
-  // (fathom:invariant_violations_total), it goes on. 0 = after every step, for tests.
+  // How often the engine checks its own state while it works, of what is cached a part each time, and all of it at
+  // the end of its work; what it finds is logged and counted (fathom:invariant_violations_total), it goes on. 0 = all
+  // of it after every step, for tests.
   double integrity_interval_seconds = 10;
   metrics::Registry* registry = nullptr;  // null = one of its own
   // Told once, by the engine's thread, that the runner has failed (Runner::failure()): what it had in flight has ended

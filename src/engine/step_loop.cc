@@ -497,8 +497,8 @@ StepLoopStats StepLoop::stats() const {
   return stats;
 }
 
-std::string StepLoop::check_integrity() const {
-  if (std::string problem = scheduler_.check_integrity(); !problem.empty()) return problem;
+std::string StepLoop::check_integrity(std::optional<uint64_t> part) const {
+  if (std::string problem = scheduler_.check_integrity(part); !problem.empty()) return problem;
   if (static_cast<int>(live_.size()) != num_waiting() + num_running())
     return std::to_string(live_.size()) + " requests live, " + std::to_string(num_waiting()) +
            " wait, " + std::to_string(num_running()) + " run";

@@ -175,7 +175,8 @@ std::string KvBlocks::check_holder(const Sequence& sequence) const {
   return "";
 }
 
-std::string KvBlocks::check_integrity(const std::vector<Sequence*>& holders) const {
+std::string KvBlocks::check_integrity(const std::vector<Sequence*>& holders,
+                                      std::optional<uint64_t> part) const {
   for (const Sequence* sequence : holders)
     if (std::string problem = check_holder(*sequence); !problem.empty()) return problem;
   const int num_cached = tree_ == nullptr ? 0 : tree_->num_blocks();
@@ -190,6 +191,7 @@ std::string KvBlocks::check_integrity(const std::vector<Sequence*>& holders) con
              std::to_string(num_cached) + " cached";
   }
   if (tree_ == nullptr) return "";
+  if (part) return tree_->check_some(*part);
   if (std::string problem = tree_->check_integrity(); !problem.empty()) return problem;
   std::set<int32_t> pinned;
   for (const Sequence* sequence : holders)

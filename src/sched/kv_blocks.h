@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -80,8 +81,9 @@ class KvBlocks {
   const cache::BlockPool& pool(int kv_group) const {
     return *groups_.at(static_cast<size_t>(kv_group)).pool;
   }
-  // Pools, tree and the sequences that hold blocks agree (empty), or what is wrong.
-  std::string check_integrity(const std::vector<Sequence*>& holders) const;
+  // Pools, tree and the sequences that hold blocks agree (empty), or what is wrong. part: as Scheduler's.
+  std::string check_integrity(const std::vector<Sequence*>& holders,
+                              std::optional<uint64_t> part = {}) const;
 
  private:
   struct Group {

@@ -168,10 +168,10 @@ std::string Lanes::check_slots(const Lane& lane) const {
   return "";
 }
 
-std::string Lanes::check_integrity() const {
+std::string Lanes::check_integrity(std::optional<uint64_t> part) const {
   int64_t num_cached = 0;
   for (const Lane& lane : lanes_) {
-    if (std::string problem = lane.blocks.check_integrity(lane.running); !problem.empty())
+    if (std::string problem = lane.blocks.check_integrity(lane.running, part); !problem.empty())
       return problem;
     if (std::string problem = check_slots(lane); !problem.empty()) return problem;
     int64_t load = 0;
@@ -186,7 +186,7 @@ std::string Lanes::check_integrity() const {
              ", counted " + std::to_string(lane.load);
     num_cached += lane.blocks.usage().num_cached;
   }
-  if (size() > 1 && index_.num_entries() != num_cached)
+  if (size() > 1 && !part && index_.num_entries() != num_cached)
     return std::to_string(num_cached) + " blocks are cached, the index of prefixes has " +
            std::to_string(index_.num_entries());
   return "";

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -89,7 +90,7 @@ class Lanes {
   const std::vector<int>& places_for(const Sequence& sequence);
 
   KvUsage usage() const;
-  std::string check_integrity() const;
+  std::string check_integrity(std::optional<uint64_t> part = {}) const;  // as Scheduler's
 
  private:
   std::string check_slots(const Lane& lane) const;

@@ -443,8 +443,8 @@ SchedulerStats Scheduler::stats() const {
   return stats;
 }
 
-std::string Scheduler::check_integrity() const {
-  if (std::string problem = lanes_.check_integrity(); !problem.empty()) return problem;
+std::string Scheduler::check_integrity(std::optional<uint64_t> part) const {
+  if (std::string problem = lanes_.check_integrity(part); !problem.empty()) return problem;
   return waiting_.check_integrity();
 }
 

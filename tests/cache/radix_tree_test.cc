@@ -399,6 +399,24 @@ TEST(RadixTreeOwners,
   EXPECT_LT(seconds_to_clear(kOwners, 1), 100 * seconds_to_clear(1, kOwners) + 0.05);
 }
 
+TEST(RadixTreeParts, looking_at_a_part_costs_a_part) {
+  constexpr int kManyBlocks = 50'000;
+  BlockPool pool({.num_blocks = kManyBlocks});
+  RadixTree tree({&pool}, {.block_tokens = kBlockTokens});
+  Leases leases;
+  leases.push_back(pool.lease(kManyBlocks).value());
+  RadixTree::Pin pin;
+  tree.publish(pin, "", prompt(kManyBlocks * kBlockTokens), leases);
+  const auto seconds_of = [](const auto& check) {
+    const CpuStopwatch watch;
+    EXPECT_EQ(check(), "");
+    return watch.seconds();
+  };
+  const double whole = seconds_of([&] { return tree.check_integrity(); });
+  for (const uint64_t part : {0, 1, 7, 1000})
+    EXPECT_LT(seconds_of([&] { return tree.check_some(part); }), whole / 4);
+}
+
 using RadixTreeDeath = RadixTreeTest;
 
 TEST_F(RadixTreeDeath, misuse_aborts) {

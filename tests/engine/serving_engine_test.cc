@@ -344,17 +344,20 @@ TEST(ServingEngine, ASliceWithoutFiniteLogitsFailsAlone) {
 }
 
 TEST(ServingEngine, CountsAViolatedInvariantAndGoesOn) {
-  runner::SimRunner runner(roomy());
-  CollectingSink sink;
-  ServingEngine engine(runner, {.integrity_interval_seconds = 0}, sink);
-  arm_failpoint("serving_engine.integrity", 5);
-  const core::Request request = make_request(10, 30);
-  const Result<core::RequestId> id = engine.submit(request, 0);
-  ASSERT_TRUE(id && sink.wait_for_end(*id));
-  disarm_failpoints();
-  expect_right_tokens(request, sink.answer(*id), 1000);
-  EXPECT_EQ(engine.snapshot().num_violations, 1);
-  EXPECT_EQ(engine.metrics().totals.integrity_violations.value(), 1);
+  // After every step, or a part of it.
+  for (const double interval : {0.0, 1e-9}) {
+    runner::SimRunner runner(roomy());
+    CollectingSink sink;
+    ServingEngine engine(runner, {.integrity_interval_seconds = interval}, sink);
+    arm_failpoint("serving_engine.integrity", 5);
+    const core::Request request = make_request(10, 30);
+    const Result<core::RequestId> id = engine.submit(request, 0);
+    ASSERT_TRUE(id && sink.wait_for_end(*id));
+    disarm_failpoints();
+    expect_right_tokens(request, sink.answer(*id), 1000);
+    EXPECT_EQ(engine.snapshot().num_violations, 1);
+    EXPECT_EQ(engine.metrics().totals.integrity_violations.value(), 1);
+  }
 }
 
 TEST(ServingEngine, LimitsTokensByMasksThatItsWorkersCompute) {

@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <optional>
+
 #include "base/failpoint.h"
 #include "tests/engine/sim_scenario.h"
 #include "tests/engine/simulation.h"
@@ -106,19 +108,20 @@ TEST_F(PlantedFault, a_rejected_row_that_is_published_aborts_whoever_shares_it) 
 
 // A planner that takes a slice's upper bound for what it has added.
 TEST_F(PlantedFault, rows_published_up_to_the_upper_bound_are_noticed_at_once) {
-  for (const bool planted : {false, true}) {
-    runner::SimRunner runner(sim());
-    StepLoop loop(runner, {.chunked_prefill_size = 4, .speculation = {.enabled = true}});
-    Recorder recorder(loop);
-    core::Request longer = request();
-    longer.prompt.resize(20, 6);
-    ASSERT_TRUE(loop.add(longer));
-    if (planted) arm_failpoint("kv_blocks.publish", 1);
-    std::string problem;
-    while (problem.empty() && recorder.step()) problem = loop.check_integrity();
-    EXPECT_EQ(problem, planted ? "slot 0 shares 8 rows, computed are 4" : "");
-    disarm_failpoints();
-  }
+  for (const bool planted : {false, true})
+    for (const std::optional<uint64_t> part : {std::optional<uint64_t>(), {0}}) {
+      runner::SimRunner runner(sim());
+      StepLoop loop(runner, {.chunked_prefill_size = 4, .speculation = {.enabled = true}});
+      Recorder recorder(loop);
+      core::Request longer = request();
+      longer.prompt.resize(20, 6);
+      ASSERT_TRUE(loop.add(longer));
+      if (planted) arm_failpoint("kv_blocks.publish", 1);
+      std::string problem;
+      while (problem.empty() && recorder.step()) problem = loop.check_integrity(part);
+      EXPECT_EQ(problem, planted ? "slot 0 shares 8 rows, computed are 4" : "");
+      disarm_failpoints();
+    }
 }
 
 // In a child, since some faults abort.
