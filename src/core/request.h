@@ -66,6 +66,9 @@ inline constexpr std::string_view kGrammarRefusal =
 // What is in the error of a slice for which grammar, biases and stop tokens leave nothing (docs/contracts/runner.md):
 // the request's own doing, too.
 inline constexpr std::string_view kNoTokenToChoose = "no token to choose";
+inline bool leaves_no_token(std::string_view error) {
+  return error.find(kNoTokenToChoose) != std::string_view::npos;
+}
 
 struct RequestOutput {
   RequestId id = 0;

@@ -84,7 +84,7 @@ constexpr double kMostMaskWait = 0.05;
 
 // Of a sequence whose slice has this error. What its own request asked for is the fault of nothing that was computed.
 sched::Scheduler::Rows rows_behind(std::string_view error) {
-  const bool is_right = error.empty() || error.find(core::kNoTokenToChoose) != error.npos;
+  const bool is_right = error.empty() || core::leaves_no_token(error);
   return is_right ? sched::Scheduler::Rows::kValid : sched::Scheduler::Rows::kInvalid;
 }
 

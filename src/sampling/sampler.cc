@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/token_mask.h"
+#include "core/request.h"
 #include "ops/step.h"
 
 namespace fathom::sampling {
@@ -322,9 +323,9 @@ Result<core::SampledToken> Sampler::result(int frame, int64_t row,
   if (results.failed.host[index] == 1)
     return Error{ErrorCode::kNumeric, "the logits" + where + " are not finite"};
   if (results.failed.host[index] != 0)
-    return Error{ErrorCode::kNumeric, (info.has_mask ? "grammar, logit_bias and stop tokens leave"
-                                                     : "logit_bias and stop tokens leave") +
-                                          std::string(" no token to choose") + where};
+    return Error{ErrorCode::kNumeric, (info.has_mask ? "grammar, logit_bias and stop tokens leave "
+                                                     : "logit_bias and stop tokens leave ") +
+                                          std::string(core::kNoTokenToChoose) + where};
   core::SampledToken token{.token = results.tokens.host[index],
                            .logprob = results.logprobs.host[index]};
   const size_t max_top = static_cast<size_t>(config_.max_top_logprobs);

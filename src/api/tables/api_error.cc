@@ -168,9 +168,7 @@ ApiError from_runner(std::string_view why) {
                        "the grammar of the request refused a token that it had allowed, which is "
                        "a fault of the server; its log has more");
   }
-  // The words are part of the runner's contract.
-  if (why.find(core::kNoTokenToChoose) == std::string_view::npos)
-    return from_engine({ErrorCode::kNumeric, std::string(why)});
+  if (!core::leaves_no_token(why)) return from_engine({ErrorCode::kNumeric, std::string(why)});
   ApiError error = invalid_parameter(
       "", "grammar, min_tokens, stop tokens and logit_bias together leave no token to choose");
   error.code = "no_token_allowed";
