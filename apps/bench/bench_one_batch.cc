@@ -1,6 +1,7 @@
-// fathom bench one-batch: one static batch through the runner, without engine or scheduler: a prefill, then
-// decode steps, each waited for. Lines and JSON keys are those of SGLang's bench_one_batch; with speculation every
-// step verifies drafts and there are figures of these, too.
+// fathom bench one-batch: one static batch through the runner, without engine or scheduler: a prefill, then decode
+// steps. The next one is submitted while one computes, as an engine does; with --disable-overlap-schedule each is
+// waited for, as SGLang's bench_one_batch does. Lines and JSON keys are that one's; with speculation every step
+// verifies drafts and there are figures of these, too.
 
 #include <algorithm>
 #include <cstdio>
@@ -140,6 +141,7 @@ json::Value result_line(const OneBatchFlags& flags, const StaticBatchShape& shap
                       {"batch_size", shape.batch_size},
                       {"input_len", shape.input_len},
                       {"output_len", shape.output_len},
+                      {"disable_overlap_schedule", !shape.overlap},
                       {"prefill_latency", timing.prefill_seconds},
                       {"prefill_throughput", per_second(prompt_tokens, timing.prefill_seconds)}};
   if (!timing.decode_seconds.empty()) {
@@ -167,7 +169,8 @@ std::vector<StaticBatchShape> shapes_of(const OneBatchFlags& flags) {
                           .input_len = input_len,
                           .output_len = output_len,
                           .seed = flags.engine.model.random_seed,
-                          .num_drafts = drafter_shape(flags.engine.speculation).max_drafts()});
+                          .num_drafts = drafter_shape(flags.engine.speculation).max_drafts(),
+                          .overlap = !flags.engine.disable_overlap_schedule});
       }
     }
   }
@@ -255,6 +258,7 @@ Command add_bench_one_batch(CLI::App& bench) {
       ->check(CLI::NonNegativeNumber)
       ->type_name("N")
       ->group(group);
+  add_overlap_flag(*app, group, flags->engine);
   add_engine_flags(*app, flags->engine);
   // Every step drafts to the full depth: that is what is timed.
   app->remove_option(app->get_option("--speculative-adaptive"));

@@ -68,9 +68,10 @@ StaticBatch::StaticBatch(runner::Runner& runner, const StaticBatchShape& shape)
 }
 
 StaticBatch::~StaticBatch() {
+  while (runner_.in_flight() > 0) runner_.wait();  // behind an error
   core::Batch batch{.step_id = runner_.next_step_id()};
   for (int i = 0; i < shape_.batch_size; ++i) batch.releases.push_back(slot_of(i));
-  // Not run_step(): a release has nothing to fail, and a destructor must not throw.
+  // Not wait(): a release has nothing to fail, and a destructor must not throw.
   runner_.submit(batch);
   runner_.wait();
 }
@@ -88,7 +89,7 @@ StaticBatch::Sequence& StaticBatch::sequence_in(int32_t slot) {
 }
 
 double StaticBatch::prefill() {
-  double seconds = 0;
+  const Stopwatch watch;
   std::vector<int> done(sequences_.size(), 0);
   size_t first = 0;
   bool admitted = false;
@@ -103,31 +104,52 @@ double StaticBatch::prefill() {
       done[s] += tokens;
       room -= tokens;
       const bool last = done[s] == shape_.input_len;
-      batch.slices.push_back(
-          {.slot = slot_of(static_cast<int>(s)),
-           .num_tokens = tokens,
-           .tokens = std::vector<int32_t>(begin, begin + tokens),
-           .outputs = last ? core::Outputs::kLast : core::Outputs::kNone,
-           .num_drafts_to_propose = last ? num_drafts_to_ask(shape_.output_len - 1) : 0});
-      if (last) ++first;
+      const int num_drafts = last ? num_drafts_to_ask(shape_.output_len - 1) : 0;
+      batch.slices.push_back({.slot = slot_of(static_cast<int>(s)),
+                              .num_tokens = tokens,
+                              .tokens = std::vector<int32_t>(begin, begin + tokens),
+                              .outputs = last ? core::Outputs::kLast : core::Outputs::kNone,
+                              .num_drafts_to_propose = num_drafts});
+      if (!last) continue;
+      sequences_[s].num_awaited = 1;
+      ++first;
     }
-    seconds += run_step(batch).seconds;
+    submit(batch);
+    while (runner_.in_flight() > (shape_.overlap ? 1 : 0)) wait();
   }
-  return seconds;
+  while (runner_.in_flight() > 0) wait();
+  return watch.seconds();
 }
 
 StaticStep StaticBatch::decode() {
+  if (runner_.in_flight() == 0) submit_decode();
+  if (shape_.overlap && can_plan_ahead()) submit_decode();
+  return wait();
+}
+
+bool StaticBatch::can_plan_ahead() const {
+  return std::all_of(sequences_.begin(), sequences_.end(), [this](const Sequence& sequence) {
+    return num_wanted(sequence) <= 0 ||
+           num_wanted(sequence) - sequence.num_awaited > shape_.num_drafts;
+  });
+}
+
+void StaticBatch::submit_decode() {
   core::Batch batch{.step_id = runner_.next_step_id()};
   for (int i = 0; i < shape_.batch_size; ++i) {
-    const Sequence& sequence = sequences_[static_cast<size_t>(i)];
+    Sequence& sequence = sequences_[static_cast<size_t>(i)];
     if (num_wanted(sequence) <= 0) continue;
-    const int num_tokens = std::min(1 + sequence.num_drafts, num_wanted(sequence));
+    const int wanted = num_wanted(sequence) - sequence.num_awaited;
+    const int num_tokens = std::min(1 + sequence.num_drafts, wanted);
+    const int num_drafts = num_drafts_to_ask(wanted - 1);
     batch.slices.push_back({.slot = slot_of(i),
                             .num_tokens = num_tokens,
                             .outputs = num_tokens > 1 ? core::Outputs::kAll : core::Outputs::kLast,
-                            .num_drafts_to_propose = num_drafts_to_ask(num_wanted(sequence) - 1)});
+                            .num_drafts_to_propose = num_drafts});
+    sequence.num_drafts = num_drafts;
+    sequence.num_awaited += num_tokens;
   }
-  return run_step(batch);
+  submit(batch);
 }
 
 bool StaticBatch::done() const {
@@ -162,11 +184,15 @@ void StaticBatch::admit(core::Batch& batch) const {
   }
 }
 
-StaticStep StaticBatch::run_step(const core::Batch& batch) {
-  const Stopwatch watch;
+void StaticBatch::submit(const core::Batch& batch) {
+  if (runner_.in_flight() == 0) step_watch_.restart();
   runner_.submit(batch);
+}
+
+StaticStep StaticBatch::wait() {
   const core::StepResult result = runner_.wait();
-  StaticStep step{.seconds = watch.seconds()};
+  StaticStep step{.seconds = step_watch_.seconds()};
+  step_watch_.restart();
   for (const core::SliceResult& slice : result.slices) {
     if (!slice.error.empty()) {
       throw StartupError("step " + std::to_string(result.step_id) + ", slot " +
@@ -183,8 +209,9 @@ void StaticBatch::take(const core::SliceResult& slice, StaticStep& step) {
   ++step.num_sequences;
   step.num_tokens += num_tokens;
   sequence.num_tokens += num_tokens;
-  sequence.num_drafts = static_cast<int>(slice.drafts.size());
-  speculation_.num_drafts_proposed += sequence.num_drafts;
+  if (num_tokens > 0) sequence.num_awaited -= 1 + slice.num_verified_drafts;
+  if (sequence.num_awaited == 0) sequence.num_drafts = static_cast<int>(slice.drafts.size());
+  speculation_.num_drafts_proposed += std::ssize(slice.drafts);
   if (slice.num_verified_drafts > 0) {
     speculation_.add_verified(slice.num_verified_drafts, num_tokens - 1, num_tokens);
   }

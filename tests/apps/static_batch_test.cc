@@ -17,6 +17,7 @@ class Recorder : public runner::Runner {
   void submit(const core::Batch& batch) override {
     batches.push_back(batch);
     inner_.submit(batch);
+    num_ahead += inner_.in_flight() == 2 ? 1 : 0;
   }
   core::StepResult wait() override {
     results.push_back(inner_.wait());
@@ -31,6 +32,7 @@ class Recorder : public runner::Runner {
 
   std::vector<core::Batch> batches;
   std::vector<core::StepResult> results;
+  int num_ahead = 0;  // submitted while another step was in flight
 
  private:
   runner::Runner& inner_;
@@ -44,8 +46,10 @@ TEST(StaticBatch, prefills_in_steps_that_fit_and_decodes_what_follows_its_prompt
     batch.prefill();
     batch.decode();
     batch.decode();
+    EXPECT_TRUE(batch.done());
   }
   ASSERT_EQ(recorder.batches.size(), 6u);  // 210 tokens in three steps, two decodes, the release
+  EXPECT_EQ(recorder.num_ahead, 3);        // all but the first of the prompts and of the decodes
   EXPECT_EQ(recorder.batches[5].releases.size(), 3u);
 
   // Every sequence continues as its prompt alone determines: no blocks were mixed up.
@@ -90,6 +94,7 @@ TEST(StaticBatch, verifies_drafts_and_stops_each_sequence_at_its_length) {
     EXPECT_GT(counts.num_drafts_accepted, counts.num_verify_steps);
     EXPECT_LE(counts.num_drafts_accepted + counts.num_verify_steps, 3 * 39);
     EXPECT_LT(recorder.batches.size(), 1 + 39 + 1u);
+    EXPECT_GT(recorder.num_ahead, 5);
     std::vector<std::vector<int32_t>> sequences;
     for (const core::SlotAdmission& admission : recorder.batches[0].admissions) {
       sequences.push_back(admission.prompt);
@@ -105,6 +110,19 @@ TEST(StaticBatch, verifies_drafts_and_stops_each_sequence_at_its_length) {
     }
     for (const std::vector<int32_t>& sequence : sequences) EXPECT_EQ(sequence.size(), 110u);
   }
+}
+
+TEST(StaticBatch, waits_for_each_step_when_told) {
+  runner::SimRunner sim({.num_blocks = 16, .max_slots = 3, .max_batch_tokens = 100});
+  Recorder recorder(sim);
+  {
+    StaticBatch batch(recorder,
+                      {.batch_size = 3, .input_len = 70, .output_len = 3, .overlap = false});
+    batch.prefill();
+    while (!batch.done()) batch.decode();
+  }
+  EXPECT_EQ(recorder.batches.size(), 6u);
+  EXPECT_EQ(recorder.num_ahead, 0);
 }
 
 TEST(StaticBatch, slots_and_blocks_can_be_used_again) {
