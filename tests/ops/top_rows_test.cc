@@ -1,7 +1,9 @@
 // The choice of the best rows against an oracle: ties, what is no score, the longest rows.
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <functional>
 
 #include "ops/index.h"
 #include "tests/ops/attention_cases.h"
@@ -153,7 +155,8 @@ class TopRowsTest : public OpsTest {
     }
   }
 
-  static std::vector<double> drawn(size_t count, uint64_t seed, double (*draw)(uint64_t)) {
+  static std::vector<double> drawn(size_t count, uint64_t seed,
+                                   const std::function<double(uint64_t)>& draw) {
     ref::Random random(seed);
     std::vector<double> scores(count);
     for (double& score : scores) score = draw(random.engine()());
@@ -218,6 +221,18 @@ TEST_P(TopRowsTest, choose_from_few_rows_of_a_wide_table) {
   if (kIsSanitized || !backend().device_memory) return;
   // So wide that a GPU's blocks hold no part of it.
   for (const size_t rows : {3000, 8192, 8193}) expect_top(drawn(rows, rows, draw), 2048, 500'000);
+}
+
+// The search for the last one kept goes on as far as rows share bits.
+TEST_P(TopRowsTest, choose_from_rows_that_share_upper_bits) {
+  for (const int low_bits : {1, 2, 3, 12, 13, 22, 23})
+    for (const size_t rows : {2049, 4100, 8192}) {
+      const auto draw = [low_bits](uint64_t x) {
+        const auto low = static_cast<uint32_t>(x) & ((1u << low_bits) - 1);
+        return static_cast<double>(std::bit_cast<float>(0x3f800000u | low));
+      };
+      expect_top(drawn(rows, rows, draw), 2048);
+    }
 }
 
 // A GPU reads four scores at once where blocks of the cache allow it.
