@@ -6,6 +6,7 @@
 #include "text/chat_encoders.h"
 #include "text/chat_markup.h"
 #include "text/prompt_builder.h"
+#include "text/tool_schema.h"
 
 namespace fathom::text {
 namespace {
@@ -54,7 +55,7 @@ std::vector<Segment> encode_kimi(ChatFormat format, const Conversation& conversa
   PromptBuilder prompt;
   if (!conversation.tools->empty()) {
     prompt.markup(markup::kImSystem).text("tool_declare").markup(markup::kImMiddle);
-    prompt.text(json::dump(*conversation.tools)).markup(markup::kImEnd);
+    prompt.text(compact_json(*conversation.tools)).markup(markup::kImEnd);
   }
   const auto& messages = conversation.messages;
   if (!messages.empty() && !is_system(messages.front())) {

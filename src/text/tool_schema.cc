@@ -1,11 +1,34 @@
 #include "text/tool_schema.h"
 
+#include <array>
+#include <charconv>
+#include <cmath>
+
 #include "base/json.h"
 
 namespace fathom::text {
 namespace {
 
-void append_spaced(const json::Value& value, std::string& out) {
+// As Python writes a float: the fewest digits that read back as it, plain from 1e-4 up to 1e16. The library's own
+// digits are not always the fewest, and it has an exponent from 1e15 on.
+void append_float(double value, std::string& out) {
+  std::array<char, 32> digits;
+  const double size = std::fabs(value);
+  const bool is_plain = size == 0 || (size >= 1e-4 && size < 1e16);
+  const auto written =
+      std::to_chars(digits.data(), digits.data() + digits.size(), value,
+                    is_plain ? std::chars_format::fixed : std::chars_format::scientific);
+  const std::string_view text(digits.data(), written.ptr);
+  out += text;
+  if (is_plain && text.find('.') == text.npos) out += ".0";
+}
+
+struct Separators {
+  std::string_view of_items, of_keys;
+};
+
+void append_python(const json::Value& value, const Separators& separators, std::string& out) {
+  if (value.is_number_float()) return append_float(value.get<double>(), out);
   if (!value.is_structured()) {
     out += json::dump(value);
     return;
@@ -13,10 +36,10 @@ void append_spaced(const json::Value& value, std::string& out) {
   out += value.is_object() ? '{' : '[';
   bool first = true;
   for (auto it = value.begin(); it != value.end(); ++it) {
-    if (!first) out += ", ";
+    if (!first) out += separators.of_items;
     first = false;
-    if (value.is_object()) out += json::dump(json::Value(it.key())) + ": ";
-    append_spaced(*it, out);
+    if (value.is_object()) (out += json::dump(json::Value(it.key()))) += separators.of_keys;
+    append_python(*it, separators, out);
   }
   out += value.is_object() ? '}' : ']';
 }
@@ -84,7 +107,13 @@ json::Value tool_parameters(const json::Value& tool) {
 
 std::string spaced_json(const json::Value& value) {
   std::string out;
-  append_spaced(value, out);
+  append_python(value, {", ", ": "}, out);
+  return out;
+}
+
+std::string compact_json(const json::Value& value) {
+  std::string out;
+  append_python(value, {",", ":"}, out);
   return out;
 }
 

@@ -26,5 +26,7 @@ json::Value tool_parameters(const json::Value& tool);
 // Python's json.dumps(value, ensure_ascii=False), as Hugging Face's `tojson` filter writes it:
 // ", " between items, ": " after keys.
 std::string spaced_json(const json::Value& value);
+// The same with "," and ":", as Kimi's template asks for it.
+std::string compact_json(const json::Value& value);
 
 }  // namespace fathom::text

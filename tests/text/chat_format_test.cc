@@ -133,6 +133,35 @@ TEST(ToolSchema, WritesJsonAsPythonDoes) {
   ASSERT_TRUE(value);
   EXPECT_EQ(spaced_json(*value),
             R"({"a": [1, 2.5, true, null], "é": {"b": "q\"\n\u0001"}, "c": {}, "d": []})");
+  EXPECT_EQ(compact_json(*value),
+            R"({"a":[1,2.5,true,null],"é":{"b":"q\"\n\u0001"},"c":{},"d":[]})");
+}
+
+// The fewest digits, and an exponent where Python's repr() has one.
+TEST(ToolSchema, WritesNumbersAsPythonDoes) {
+  const std::string_view floats[] = {"0.0",
+                                     "-0.0",
+                                     "1.0",
+                                     "0.0001",
+                                     "1e-05",
+                                     "1.5e-07",
+                                     "0.30000000000000004",
+                                     "1e+16",
+                                     "1e+100",
+                                     "5e-324",
+                                     "-100.0",
+                                     "1000000000000000.0",
+                                     "9007199254740992.0",
+                                     "-1039514241563211.8",
+                                     "-3.1316709716158577e+78",
+                                     "7.113578243725634e-249",
+                                     "-2.003485544858745e+16",
+                                     "1.7976931348623157e+308"};
+  for (const std::string_view text : floats) {
+    const auto value = json::parse(text);
+    ASSERT_TRUE(value) << text;
+    EXPECT_EQ(spaced_json(*value), text);
+  }
 }
 
 }  // namespace
