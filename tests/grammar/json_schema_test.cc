@@ -206,6 +206,16 @@ TEST(JsonSchema, one_of_is_written_without_what_fits_two_branches) {
   EXPECT_EQ(refusal(many + "]}"), "");
 }
 
+TEST(JsonSchema, branches_that_ask_nothing_take_any_value) {
+  for (const char* schema :
+       {R"({"anyOf":[{}]})", R"({"oneOf":[true]})", R"({"anyOf":[{"description":"any"},{}]})",
+        R"({"if":{},"then":{"title":"any"}})", R"({"anyOf":[{"required":["a"]},{}]})"}) {
+    for (const char* text : {"3", "\"x\"", "null", "[1]", "{\"a\": 1}"})
+      EXPECT_TRUE(accepts(schema, text)) << schema << " " << text;
+  }
+  EXPECT_FALSE(accepts(R"({"anyOf":[{"required":["a"]}]})", "3"));
+}
+
 TEST(JsonSchema, all_of_keeps_every_part) {
   // Items of the one part are the prefix of the other.
   const std::string items =

@@ -69,7 +69,9 @@ std::optional<SchemaReader::Presence> SchemaReader::either_present(const Presenc
 Alternatives SchemaReader::as_alternatives(const Presence& presence) {
   Facts facts;
   facts.object.presence = presence.clauses;
-  facts.mentioned = kObject;
+  // What says nothing of members speaks of no type either.
+  const bool is_always = presence.clauses.empty() && presence.others;
+  facts.mentioned = is_always ? 0 : kObject;
   const bool is_never = std::any_of(presence.clauses.begin(), presence.clauses.end(),
                                     [](const PresenceClause& clause) { return clause.empty(); });
   if (is_never) facts.types &= ~kObject;
