@@ -125,6 +125,21 @@ TEST_F(DsmlCalls, what_may_be_both_is_written_in_both_ways) {
   EXPECT_TRUE(takes(both, text_of("a", "") + "\n" + json_of("c", "{\"k\": [true]}")));
 }
 
+// Of a strict tool too: only where the schema asks for an object without saying which is it empty.
+TEST_F(DsmlCalls, a_schema_that_asks_nothing_takes_any_value) {
+  for (const char* const schema : {"{}", "true", R"({"anyOf":[{"type":"string"},{}]})"}) {
+    const std::string text =
+        std::string(R"({"type":"object","properties":{"a":)") + schema + R"(},"required":["a"]})";
+    for (const bool strict : {false, true}) {
+      const Tool any = tool(text, strict);
+      for (const char* const value : {"{\"k\": 1}", "[{\"k\": 1}]", "1.5", "null", "true"})
+        EXPECT_TRUE(takes(any, json_of("a", value))) << schema << " " << value;
+      EXPECT_TRUE(takes(any, text_of("a", "x"))) << schema;
+      EXPECT_FALSE(takes(any, json_of("a", "\"x\""))) << schema;
+    }
+  }
+}
+
 TEST_F(DsmlCalls, objects_are_held_to_their_schema) {
   const std::string properties = R"("properties":{"a":{"type":"integer"}})";
   const Tool open =

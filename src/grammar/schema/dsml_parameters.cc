@@ -33,6 +33,12 @@ Expression any_parameters(const Marker& mark, DsmlTexts& texts, RuleSet& rules) 
                        dsml_parameter(mark, name, DsmlKind::kJson, json_any_value(rules))})));
 }
 
+// But a string, which is written as a text.
+Expression any_other_value(RuleSet& rules) {
+  return choice({json_any_object(rules), json_any_array(rules), json_number(rules), literal("true"),
+                 literal("false"), literal("null")});
+}
+
 }  // namespace
 
 Expression SchemaCompiler::compile_parameters(const Marker& mark, DsmlTexts& texts) {
@@ -85,9 +91,10 @@ Expression SchemaCompiler::parameter(const Expression& name, Conjunction schemas
   const std::string outer = std::exchange(path_, path);
   const Alternatives alternatives = reader_.read(schemas);
   std::vector<Expression> texts;
-  bool has_others = false;
+  bool has_others = false, has_all = false;
   for (const Facts& facts : alternatives.all) {
     if (!reader_.ok() || !budget_.ok()) break;
+    has_all = has_all || takes_any_value(facts);
     const unsigned types = types_of(facts);
     if (facts.values) {
       for (const Value* const value : *facts.values) {
@@ -110,8 +117,9 @@ Expression SchemaCompiler::parameter(const Expression& name, Conjunction schemas
     schemas.push_back({&string_schema(), /*negated=*/true});
   }
   if (has_others) {
-    ways.push_back(dsml_parameter(parameters_->mark, name, DsmlKind::kJson,
-                                  value_of(std::move(schemas), path)));
+    ways.push_back(
+        dsml_parameter(parameters_->mark, name, DsmlKind::kJson,
+                       has_all ? any_other_value(rules_) : value_of(std::move(schemas), path)));
   }
   return choice(std::move(ways));
 }

@@ -96,12 +96,16 @@ unsigned SchemaCompiler::types_of(const Facts& facts) {
   return is_meant ? facts.types & facts.mentioned : facts.types;
 }
 
+// Nothing is asked.
+bool SchemaCompiler::takes_any_value(const Facts& facts) {
+  return !facts.values && facts.types == kAnyType && facts.mentioned == 0 &&
+         facts.excluded.empty() && !facts.names_types;
+}
+
 Expression SchemaCompiler::build_facts(const Facts& facts) {
   if (facts.values) return build_values(facts);
+  if (takes_any_value(facts)) return json_any_value(rules_);
   const unsigned types = types_of(facts);
-  if (types == kAnyType && facts.mentioned == 0 && facts.excluded.empty() && !facts.names_types) {
-    return json_any_value(rules_);
-  }
   std::vector<Expression> ways;
   if ((types & kNumber) != 0) ways.push_back(build_number(facts, types & kNumber));
   for (const unsigned type : {kObject, kArray, kString, kBoolean, kNull}) {

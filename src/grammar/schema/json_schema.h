@@ -45,6 +45,7 @@ class SchemaCompiler {
   void build_pending();
   Expression build(const Conjunction& schemas);
   static unsigned types_of(const Facts& facts);
+  static bool takes_any_value(const Facts& facts);
   Expression build_facts(const Facts& facts);
   Expression build_type(unsigned type, const Facts& facts);
   Expression build_values(const Facts& facts);
