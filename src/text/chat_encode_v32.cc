@@ -61,14 +61,16 @@ class DsmlEncoder {
 
   Result<std::vector<Segment>> encode() && {
     prompt_.markup(markup::kBos);
+    const std::vector<Message>& messages = conversation_.messages;
     bool lists_tools = !conversation_.tools->empty();
-    // Where no system message takes them, an empty one would.
-    if (lists_tools && std::ranges::none_of(conversation_.messages, is_system)) {
+    // Where no system message stands in front to take them, an empty one would. Further back they would move with every
+    // such message, and cut a running chain of thought in two.
+    if (lists_tools && (messages.empty() || !is_system(messages.front()))) {
       append_tools();
       lists_tools = false;
     }
-    for (size_t i = 0; i < conversation_.messages.size(); ++i) {
-      const Message& message = conversation_.messages[i];
+    for (size_t i = 0; i < messages.size(); ++i) {
+      const Message& message = messages[i];
       if (is_system(message)) {
         prompt_.text(content_of(message));
         if (std::exchange(lists_tools, false)) append_tools();

@@ -155,6 +155,20 @@ TEST(ChatEncoder, KnowsWhenThePromptOpensReasoning) {
   EXPECT_FALSE(opens_reasoning({}));
 }
 
+// So that what was said before stays as it is when one is said.
+TEST(ChatEncoder, V32DoesNotMoveToolsToASystemMessageFurtherBack) {
+  Conversation chat;
+  chat.messages = {{.role = "user", .content = "?"}, {.role = "assistant", .content = "!"}};
+  chat.tools = *json::parse(R"([{"name": "now"}])");
+  const std::string before = to_text(*render(ChatFormat::kV32, chat));
+  EXPECT_TRUE(before.starts_with("<｜begin▁of▁sentence｜>\n\n## Tools\n")) << before;
+  chat.messages.push_back({.role = "system", .content = "Be brief."});
+  EXPECT_EQ(to_text(*render(ChatFormat::kV32, chat)), before + "Be brief.");
+  chat.messages.insert(chat.messages.begin(), {.role = "system", .content = "Be kind."});
+  EXPECT_TRUE(to_text(*render(ChatFormat::kV32, chat))
+                  .starts_with("<｜begin▁of▁sentence｜>Be kind.\n\n## Tools\n"));
+}
+
 // User text and special strings.
 
 TEST(ChatEncoder, TextOfClientsNeverBecomesMarkup) {

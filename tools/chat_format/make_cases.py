@@ -134,11 +134,9 @@ class Encoder:
     def render(self, messages, add_generation_prompt, thinking, tools=None, **_):
         messages = [dict(message) for message in messages]
         if tools:
-            systems = [message for message in messages if message["role"] == "system"]
-            if not systems:
-                systems = [{"role": "system", "content": ""}]
-                messages.insert(0, systems[0])
-            systems[0]["tools"] = tools
+            if not messages or messages[0]["role"] != "system":
+                messages.insert(0, {"role": "system", "content": ""})
+            messages[0]["tools"] = tools
         text = self.module.encode_messages(messages, thinking_mode="thinking" if thinking else "chat")
         if not add_generation_prompt and messages and messages[-1]["role"] in ("user", "tool"):
             for tag in ("<think>", "</think>"):
