@@ -105,9 +105,9 @@ std::string to_text(const std::vector<Segment>& prompt) {
 }
 
 bool opens_reasoning(const std::vector<Segment>& prompt) {
-  auto last = prompt.rbegin();
-  if (last != prompt.rend() && !last->is_markup && last->text == "\n") ++last;
-  return last != prompt.rend() && last->is_markup && last->text == markup::kThinkBegin;
+  const auto last = std::find_if(prompt.rbegin(), prompt.rend(),
+                                 [](const Segment& segment) { return segment.is_markup; });
+  return last != prompt.rend() && last->text == markup::kThinkBegin;
 }
 
 bool is_system(const Message& message) {

@@ -41,7 +41,8 @@ std::vector<std::string> unknown_markup(ChatFormat format, const Tokenizer& toke
 // All segments in one string.
 std::string to_text(const std::vector<Segment>& prompt);
 
-// Whether the prompt ends inside an open <think>: the output then begins with reasoning.
+// Whether the prompt ends inside an open <think>: the output then begins with reasoning. Text may stand in it, as that
+// of a system message behind the user's in V3.2.
 bool opens_reasoning(const std::vector<Segment>& prompt);
 
 }  // namespace fathom::text

@@ -155,6 +155,21 @@ TEST(ChatEncoder, KnowsWhenThePromptOpensReasoning) {
   EXPECT_FALSE(opens_reasoning({}));
 }
 
+// The text of a system message behind the user's stands in the thoughts that the user's turn has opened.
+TEST(ChatEncoder, V32StaysWithinReasoningBehindASystemMessage) {
+  Conversation chat;
+  chat.messages = {{.role = "user", .content = "?"}, {.role = "developer", .content = "Be brief."}};
+  chat.thinking = true;
+  EXPECT_TRUE(opens_reasoning(*render(ChatFormat::kV32, chat)));
+  chat.tools = *json::parse(R"([{"name": "now"}])");
+  EXPECT_TRUE(opens_reasoning(*render(ChatFormat::kV32, chat)));
+  chat.messages.push_back({.role = "assistant", .content = "<think>"});
+  EXPECT_FALSE(opens_reasoning(*render(ChatFormat::kV32, chat)));
+  chat.messages.pop_back();
+  chat.thinking = false;
+  EXPECT_FALSE(opens_reasoning(*render(ChatFormat::kV32, chat)));
+}
+
 // So that what was said before stays as it is when one is said.
 TEST(ChatEncoder, V32DoesNotMoveToolsToASystemMessageFurtherBack) {
   Conversation chat;
