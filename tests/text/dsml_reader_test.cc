@@ -187,6 +187,14 @@ std::vector<DsmlCase> cut_short() {
       "begin[f]#0\narguments[{\"a\": [1,]#0\ncut[]#0\n");
   add("<~invoke name=\"f\"><~parameter name=\"a\" string=\"false\">1</~parameter>\n",
       "begin[f]#0\narguments[{\"a\": 1]#0\ncut[]#0\n");
+  // The bracket of a tag that was to come.
+  add("<~function_calls>\n<", "");
+  add("<~invoke name=\"f\">\n<", "begin[f]#0\ncut[]#0\n");
+  add("<~invoke name=\"f\"/>\n</", "begin[f]#0\narguments[{}]#0\nend[]#0\n");
+  add("<~invoke name=\"f\"><~parameter name=\"a\" string=\"false\">1</",
+      "begin[f]#0\narguments[{\"a\": 1]#0\ncut[]#0\n");
+  add("<~invoke name=\"f\"><~parameter name=\"a\" string=\"false\">1</~parameter></｜",
+      "begin[f]#0\narguments[{\"a\": 1]#0\ncut[]#0\n");
   return goldens;
 }
 

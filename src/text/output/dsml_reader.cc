@@ -261,9 +261,13 @@ void DsmlReader::end_call(Events& out) {
   in_gap_ = true;
 }
 
-// What may have been a tag and was cut off.
+// What may have been a tag and was cut off: its first bytes too where nothing but a tag is to be expected.
 void DsmlReader::take_rest(Events& out) {
-  const std::string text(scanner_.held().substr(scanner_.num_markup(/*is_end_of_output=*/true)));
+  const bool is_tag = place_ == Place::kInvoke || (place_ == Place::kText && in_gap_) ||
+                      (place_ == Place::kValue && is_whole_value(value_));
+  const std::string_view held = scanner_.held();
+  const size_t num_markup = is_tag ? held.size() : scanner_.num_markup(/*is_end_of_output=*/true);
+  const std::string text(held.substr(num_markup));
   scanner_.forget();
   take(text, out);
 }
