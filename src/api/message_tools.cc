@@ -64,7 +64,8 @@ class ToolReader {
       if (schema != nullptr) function["parameters"] = *schema;
     }
     if (is_strict) function["strict"] = *is_strict;
-    if (!problem_) tools_.functions.push_back(std::move(function));
+    if (problem_) return;
+    tools_.functions.push_back({{"type", "function"}, {"function", std::move(function)}});
   }
 
   FieldProblem& problem_;

@@ -21,8 +21,9 @@
 namespace fathom::api {
 
 struct MessageTools {
-  json::Value functions = json::Value::array();  // {name, description, parameters, strict}
-  std::map<std::string, std::string> left_out;   // name -> type
+  // {type, function: {name, description, parameters, strict}} as chat's clients send them: templates show them whole.
+  json::Value functions = json::Value::array();
+  std::map<std::string, std::string> left_out;  // name -> type
 };
 
 MessageTools read_message_tools(FieldReader& reader, const ServedModel& model);

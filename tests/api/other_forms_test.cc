@@ -1,4 +1,4 @@
-// What clients of other servers send in a chat, beside OpenAI's form.
+// What clients of other servers send in a chat, beside OpenAI's form, and that the same is read of other forms.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +8,8 @@
 
 #include "api/chat_request.h"
 #include "api/completion_request.h"
+#include "api/messages_request.h"
+#include "api/responses/responses_request.h"
 #include "api/score_request.h"
 #include "tests/api/demo_served_model.h"
 
@@ -159,6 +161,33 @@ TEST(OtherForms, a_history_of_functions_is_one_of_tools) {
       {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]},
       {"role": "tool", "tool_call_id": "a", "content": "42"})";
   EXPECT_EQ(prompt_of(take(functions, kFunctions)), prompt_of(take(tools, kOneTool)));
+}
+
+// Some templates show a tool whole, as chat's clients send it.
+TEST(OtherForms, tools_are_shown_alike_on_every_endpoint) {
+  const std::string names = R"("name": "f", "description": "It.", )",
+                    schema = R"({"type": "object"})";
+  const std::string function = "{" + names + R"("parameters": )" + schema + "}";
+  const std::string hi = R"("model": "default", "messages": [)" + kHi + "], ";
+  ServedModel model = demo_served_model();
+  for (const text::ChatFormatTraits& format : text::chat_formats()) {
+    if (!format.takes_tools) continue;
+    model.chat_format = format.format;
+    const auto chat = accepted(parse_chat_request(
+        "{" + hi + R"("tools": [{"type": "function", "function": )" + function + "}]}", model));
+    const auto bare =
+        accepted(parse_chat_request("{" + hi + R"("functions": [)" + function + "]}", model));
+    const auto messages =
+        accepted(parse_messages_request("{" + hi + R"("max_tokens": 9, "tools": [{)" + names +
+                                            R"("input_schema": )" + schema + "}]}",
+                                        model));
+    const auto response = accepted(parse_responses_request(
+        R"({"input": "hi", "tools": [{"type": "function", )" + function.substr(1) + "]}", model,
+        {}));
+    EXPECT_EQ(prompt_of(bare), prompt_of(chat)) << format.name;
+    EXPECT_EQ(prompt_of(messages), prompt_of(chat)) << format.name;
+    EXPECT_EQ(prompt_of(response), prompt_of(chat)) << format.name;
+  }
 }
 
 TEST(OtherForms, functions_that_do_not_fit_are_told_why) {

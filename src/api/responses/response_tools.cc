@@ -109,7 +109,9 @@ class ResponseToolReader {
       return problem_.set(invalid_parameter(
           path, path + " is " + json::shown_text(shown) + " to the model, as another tool is"));
     }
+    const bool is_function = !kind.is_custom;
     if (!is_plain) read_.kinds.emplace(shown, std::move(kind));
+    if (is_function) tool = {{"type", "function"}, {"function", std::move(tool)}};
     read_.tools.push_back(std::move(tool));
   }
 
