@@ -360,7 +360,7 @@ std::vector<std::string> bind_calls(text::Conversation& chat, text::ChatFormat f
 std::string read_arguments(FieldReader& function) {
   const json::Value* arguments = function.find("arguments");
   if (arguments == nullptr) return "{}";
-  if (arguments->is_object()) return json::dump(*arguments);
+  if (arguments->is_object()) return text::spaced_json(*arguments);
   std::string text = function.text("arguments", SIZE_MAX).value_or("");
   return text.empty() ? "{}" : text;
 }

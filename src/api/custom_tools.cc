@@ -160,7 +160,7 @@ ToolKinds kinds_of(const json::Value& tools) {
 }
 
 std::string arguments_of_input(std::string_view input) {
-  return json::dump(json::Value{{kInputKey, input}});
+  return text::spaced_json(json::Value{{kInputKey, input}});
 }
 
 }  // namespace fathom::api

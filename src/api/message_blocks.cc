@@ -13,6 +13,7 @@
 #include "api/tables/field_check.h"
 #include "api/tables/messages_fields.h"
 #include "base/json.h"
+#include "text/tool_schema.h"
 
 namespace fathom::api {
 namespace {
@@ -31,7 +32,7 @@ std::string arguments_of(const json::Value& input) {
   if (input.size() == 1 && input.contains(kInvalidJsonKey) && input[kInvalidJsonKey].is_string()) {
     return input[kInvalidJsonKey].get<std::string>();
   }
-  return json::dump(input);
+  return text::spaced_json(input);
 }
 
 // Text blocks are held to their fields, others read leniently.

@@ -310,6 +310,17 @@ TEST(ChatRequest, renders_calls_and_results) {
                                               "<｜tool▁output▁begin｜>noon<｜tool▁output▁end｜>"));
 }
 
+// As models and Jinja's tojson write it, so that what was cached of the answer is found.
+TEST(ChatRequest, arguments_that_are_an_object_are_spaced) {
+  const GenerationRequest request = accept_chat(R"({"messages": [
+      {"role": "user", "content": "w?"},
+      {"role": "assistant", "tool_calls": [{"id": "a", "type": "function",
+        "function": {"name": "f", "arguments": {"city":"Oslo","l":[1,1e15]}}}]},
+      {"role": "tool", "tool_call_id": "a", "content": "rain"}]})");
+  EXPECT_THAT(prompt_text(request), HasSubstr("f<｜tool▁sep｜>{\"city\": \"Oslo\", \"l\": [1, "
+                                              "1000000000000000.0]}<｜tool▁call▁end｜>"));
+}
+
 TEST(ChatRequest, a_call_that_was_cut_comes_back_as_it_was) {
   const GenerationRequest request = accept_chat(R"({"messages": [
       {"role": "user", "content": "w?"},

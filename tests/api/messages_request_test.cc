@@ -82,7 +82,7 @@ TEST(MessagesRequest, makes_the_prompt_of_calls_and_their_results) {
          "messages": [
            {"role": "user", "content": "Oslo?"},
            {"role": "assistant", "content": "I look.", "tool_calls": [
-             {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": "{\"city\":\"Oslo\"}"}},
+             {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": "{\"city\": \"Oslo\"}"}},
              {"id": "b", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}]},
            {"role": "tool", "tool_call_id": "a", "content": "rain"},
            {"role": "tool", "tool_call_id": "b", "content": "no city"},
@@ -156,8 +156,8 @@ TEST(MessagesRequest, arguments_that_are_no_json_come_back_as_the_text_that_they
             arguments + R"(}}]}, {"role": "tool", "tool_call_id": "a", "content": "x"}])");
   };
   prompt_of(R"({"INVALID_JSON": "{\"city\": \"Os"})", R"("{\"city\": \"Os")");
-  prompt_of(R"({"INVALID_JSON": 1})", R"("{\"INVALID_JSON\":1}")");
-  prompt_of(R"({"INVALID_JSON": "x", "a": 1})", R"("{\"INVALID_JSON\":\"x\",\"a\":1}")");
+  prompt_of(R"({"INVALID_JSON": 1})", R"("{\"INVALID_JSON\": 1}")");
+  prompt_of(R"({"INVALID_JSON": "x", "a": 1})", R"("{\"INVALID_JSON\": \"x\", \"a\": 1}")");
 }
 
 TEST(MessagesRequest, a_failed_call_without_a_word_says_that_it_failed) {

@@ -128,7 +128,7 @@ TEST(ResponseTools, calls_in_the_history_have_the_names_that_the_model_knows) {
             prompt(R"({"input": [{"role": "user", "content": "Hi"},
       {"type": "function_call", "call_id": "a", "name": "agents__wait", "arguments": "{}"},
       {"type": "function_call_output", "call_id": "a", "output": "1"},
-      {"type": "function_call", "call_id": "b", "name": "patch", "arguments": "{\"input\":\"a\\\"b\\n\"}"},
+      {"type": "function_call", "call_id": "b", "name": "patch", "arguments": "{\"input\": \"a\\\"b\\n\"}"},
       {"type": "function_call_output", "call_id": "b", "output": "2"}]})"));
 }
 
@@ -169,7 +169,7 @@ TEST(ChatCustomTools, calls_of_them_come_back_in_the_history) {
   EXPECT_EQ(
       prompt(R"({"id": "a", "type": "custom", "custom": {"name": "patch", "input": "x\"y"}})"),
       prompt(R"({"id": "a", "type": "function", "function":
-                        {"name": "patch", "arguments": "{\"input\":\"x\\\"y\"}"}})"));
+                        {"name": "patch", "arguments": "{\"input\": \"x\\\"y\"}"}})"));
 }
 
 TEST(ChatCustomTools, broken_ones_are_refused_by_their_place) {
