@@ -233,7 +233,9 @@ CompiledForm ConstraintFactory::compiled(const api::GenerationRequest& request,
   if (has_source && (tools.empty() || !grammar::compile(source_form(source).expression)))
     return api::invalid_parameter(form.param, made.error().message);
   // What is left to be at fault are the tools.
-  if (Status status = let_go_of_schemas(tools); !status)
+  const bool in_dsml = text::writes_dsml(request.chat.format);
+  const auto mark = in_dsml ? std::optional(marker(text::markup::kDsml)) : std::nullopt;
+  if (Status status = let_go_of_schemas(tools, mark); !status)
     return api::invalid_parameter("tools", status.error().message);
   made = grammar::compile(form_of(request, source, tools).expression);
   if (!made) return api::invalid_parameter("tools", made.error().message);

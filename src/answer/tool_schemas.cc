@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/thread_cpu.h"
+#include "grammar/dsml_calls.h"
 #include "grammar/grammar.h"
 
 namespace fathom::answer {
@@ -73,10 +74,15 @@ grammar::Tool tool_of(const json::Value& function, bool follows_schema) {
   return tool;
 }
 
-Status compiles(const grammar::Tool& tool) {
-  const auto compiled =
-      grammar::compile(tool.input ? grammar::json_text_member("input", *tool.input)
-                                  : grammar::json_schema(tool.parameters_schema));
+grammar::Expression arguments_of(const grammar::Tool& tool,
+                                 const std::optional<grammar::Marker>& dsml_mark) {
+  if (dsml_mark) return grammar::dsml_calls(*dsml_mark, {tool}, {.required = true});
+  return tool.input ? grammar::json_text_member("input", *tool.input)
+                    : grammar::json_schema(tool.parameters_schema);
+}
+
+Status compiles(const grammar::Tool& tool, const std::optional<grammar::Marker>& dsml_mark) {
+  const auto compiled = grammar::compile(arguments_of(tool, dsml_mark));
   if (compiled) return {};
   return Error{compiled.error().code,
                "the tool " + json::shown_text(tool.name) + ": " + compiled.error().message};
@@ -97,7 +103,8 @@ std::vector<grammar::Tool> tools_of(const api::ToolConstraint& constraint) {
   return tools;
 }
 
-Status let_go_of_schemas(std::vector<grammar::Tool>& tools) {
+Status let_go_of_schemas(std::vector<grammar::Tool>& tools,
+                         const std::optional<grammar::Marker>& dsml_mark) {
   const double start_seconds = thread_cpu_seconds();
   bool lets_go = false;
   for (grammar::Tool& tool : tools) {
@@ -106,7 +113,7 @@ Status let_go_of_schemas(std::vector<grammar::Tool>& tools) {
       lets_go = false;
       break;
     }
-    const Status status = compiles(tool);
+    const Status status = compiles(tool, dsml_mark);
     if (status) continue;
     if (tool.strict) return status.error();
     tool.parameters_schema.clear();

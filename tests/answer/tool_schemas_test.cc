@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "tests/answer/constraint_walk.h"
 #include "tests/api/demo_served_model.h"
+#include "text/chat_markup.h"
 
 namespace fathom::answer::tests {
 namespace {
@@ -121,6 +122,34 @@ TEST(ToolSchemas, a_schema_that_cannot_be_kept_and_was_not_asked_for_ends_no_req
                 AllOf(HasSubstr("tools: the tool \"tool\": "), HasSubstr("#/properties/tags")))
         << parameters;
   }
+}
+
+// Of what JSON can write and the form of the calls cannot.
+TEST(ToolSchemas, a_name_that_no_tag_can_hold_lets_go_of_its_tool_alone) {
+  const WalkModel model = walk_model(api::tests::demo_tokenizer(), text::ChatFormat::kV32, 2048);
+  json::Value held = tool(R"({"type":"object","properties":{"n":{"type":"integer"}}})");
+  held["function"]["name"] = "held";
+  const auto request = [&](bool strict) {
+    const json::Value quoted =
+        tool(R"({"type":"object","properties":{"a\"b":{"type":"integer"}}})", strict);
+    const json::Value body = {{"messages", {{{"role", "user"}, {"content", "Hello"}}}},
+                              {"tools", {held, quoted}},
+                              {"tool_choice", "required"}};
+    return api::tests::accepted(api::parse_chat_request(json::dump(body), model.served));
+  };
+  const auto may_have = [&](const std::string& name, const std::string& parameter) {
+    const std::string mark(text::markup::kDsml);
+    const std::string prefix = "<" + mark + "function_calls>\n<" + mark + "invoke name=\"" + name +
+                               "\">\n<" + mark + "parameter name=\"" + parameter;
+    return walk(model, request(false), {.seed = 5, .prefix = prefix}).problem.empty();
+  };
+  EXPECT_TRUE(may_have("tool", "other\" string=\"false\">1"));
+  EXPECT_TRUE(may_have("held", "n\" string=\"false\">1"));
+  EXPECT_FALSE(may_have("held", "other\" string=\"false\">1"));
+  const api::GenerationRequest strict = request(true);
+  const auto made = model.factory->make(strict, strict.items.front());
+  ASSERT_TRUE(std::holds_alternative<api::ApiError>(made));
+  EXPECT_THAT(std::get<api::ApiError>(made).message, HasSubstr("the tool \"tool\": json schema"));
 }
 
 TEST(ToolSchemas, a_refused_pattern_is_named_with_its_place) {
