@@ -24,7 +24,7 @@ struct CallStep {
   enum class Kind : uint8_t {
     kLiteral,  // exactly these bytes
     kSpace,    // any JSON white space, perhaps none
-    kName,     // the function: letters, digits, _ - . / and text beyond ASCII
+    kName,     // the function: what function_name.h takes
     kCallId,   // Kimi: functions.NAME:INDEX
     kObject,   // the arguments, one JSON object
   };

@@ -62,6 +62,8 @@ std::vector<DsmlCase> published_form() {
        "string=\"true\">b</~parameter>\n</~invoke>\n<~invoke "
        "name=\"天气\">\n\n</~invoke>\n</~function_calls>",
        std::string(kCallOfF) + "begin[天气]#1\narguments[{}]#1\nend[]#1\n"},
+      {"name_of_a_server", "<~invoke name=\"db:read+(v2)\"></~invoke>",
+       "begin[db:read+(v2)]#0\narguments[{}]#0\nend[]#0\n"},
       {"empty_string",
        "<~function_calls>\n<~invoke name=\"f\">\n<~parameter name=\"\" "
        "string=\"true\"></~parameter>\n</~invoke>\n</~function_calls>",

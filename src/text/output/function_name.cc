@@ -9,9 +9,8 @@
 namespace fathom::text {
 
 bool is_name_byte(char c) {
-  const bool is_alnum = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-  return is_alnum || c == '_' || c == '-' || c == '.' || c == '/' ||
-         static_cast<uint8_t>(c) >= 0x80;
+  constexpr std::string_view kOthers = " \"\\<>{}`\x7F";
+  return static_cast<uint8_t>(c) >= 0x20 && kOthers.find(c) == kOthers.npos;
 }
 
 bool is_function_name(std::string_view name) {
