@@ -413,7 +413,7 @@ TEST(RadixTreeParts, looking_at_a_part_costs_a_part) {
     return watch.seconds();
   };
   const double whole = seconds_of([&] { return tree.check_integrity(); });
-  for (const uint64_t part : {0, 1, 7, 1000})
+  for (const uint64_t part : {0U, 1U, 7U, 1000U})
     EXPECT_LT(seconds_of([&] { return tree.check_some(part); }), whole / 4);
 }
 

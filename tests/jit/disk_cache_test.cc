@@ -78,7 +78,7 @@ TEST(DiskCache, refuses_a_directory_of_others) {
   const ScratchDirectory folder;
   const std::string directory = folder / "jit";
   fs::create_directory(directory);
-  for (const mode_t mode : {0770, 0707, 0777}) {
+  for (const mode_t mode : {0770U, 0707U, 0777U}) {
     ASSERT_EQ(::chmod(directory.c_str(), mode), 0);
     EXPECT_EQ(why_not(directory), directory + ": others may write to it, must be of mode 0700");
   }
