@@ -61,6 +61,7 @@ void EngineObserver::observe_step(const StepLoopStats& stats) {
   if (stats.step_time.num_steps > last_stats_.step_time.num_steps)
     step_times_.add(clock_.now(), {.seconds = stats.step_time.last_seconds,
                                    .predicted_seconds = stats.step_time.last_predicted_seconds});
+  metrics_.totals.queue_timeouts.set_total(static_cast<double>(stats.num_expired));
   last_stats_ = stats;
 }
 

@@ -338,7 +338,6 @@ void ServingEngine::expire_queued() {
       const auto seconds = static_cast<int64_t>(config_.max_queue_seconds);
       loop_->expire(first.id, "waited more than " + std::to_string(seconds) +
                                   " seconds in the queue, the limit");
-      metrics_->totals.queue_timeouts.add();
     }
     deadlines_.pop_front();
   }

@@ -207,6 +207,7 @@ void StepLoop::apply_ends(StepUpdates& updates) {
     if (it == live_.end()) continue;
     const bool expires = wanted.reason == core::FinishReason::kFailed;
     if (expires && it->second->num_admissions > 0) continue;
+    if (expires) ++stats_.num_expired;
     finish(*it->second, {.reason = wanted.reason, .error = std::move(wanted.error)}, updates);
   }
   ends_wanted_.clear();

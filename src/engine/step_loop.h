@@ -89,6 +89,7 @@ struct StepLoopStats {
   int64_t num_verify_slices = 0;
   int64_t num_drafts_proposed = 0, num_drafts_verified = 0, num_drafts_accepted = 0;
   int64_t num_retractions = 0, num_evicted_blocks = 0;
+  int64_t num_expired = 0;  // requests that expire() ended
   GrammarFailures grammar_failures{};
   double wall_seconds = 0;
   StepTimeStats step_time{};

@@ -24,6 +24,7 @@ using testing::endless_request;
 using testing::eventually;
 using testing::expect_right_tokens;
 using ::testing::HasSubstr;
+using testing::HoldingSink;
 using testing::make_request;
 using testing::ManualClock;
 using testing::roomy;
@@ -263,6 +264,27 @@ TEST(ServingEngine, FailsARequestThatWaitsTooLongAndLeavesTheRunningOneAlone) {
   EXPECT_EQ(sink.answer(*waiting).reason, FinishReason::kFailed);
   EXPECT_EQ(sink.answer(*waiting).error, "waited more than 600 seconds in the queue, the limit");
   EXPECT_EQ(sink.answer(*running).num_ends, 0);
+  EXPECT_EQ(engine.metrics().totals.queue_timeouts.value(), 1);
+}
+
+TEST(ServingEngine, CountsNoTimeoutOfARequestThatIsCancelledInTheTurnOfItsDeadline) {
+  ManualClock clock;
+  runner::SimRunner runner(roomy());
+  HoldingSink sink(1, 1);
+  ServingEngine engine(
+      runner, {.step = {.max_running_requests = 1, .clock = &clock}, .max_queue_seconds = 600},
+      sink);
+  ASSERT_TRUE(engine.submit(endless_request(), 0));
+  ASSERT_TRUE(sink.wait_until_held());
+  const Result<core::RequestId> cancelled = engine.submit(endless_request(), 0);
+  const Result<core::RequestId> late = engine.submit(endless_request(), 0);
+  ASSERT_TRUE(cancelled && late);
+  engine.cancel(*cancelled);
+  clock.advance(std::chrono::seconds(600));
+  sink.let_go();
+  ASSERT_TRUE(sink.wait_for_end(*cancelled) && sink.wait_for_end(*late));
+  EXPECT_EQ(sink.answer(*cancelled).reason, FinishReason::kCancelled);
+  EXPECT_EQ(sink.answer(*late).reason, FinishReason::kFailed);
   EXPECT_EQ(engine.metrics().totals.queue_timeouts.value(), 1);
 }
 

@@ -142,4 +142,38 @@ class BlockingSink : public CollectingSink {
   std::mutex gate_;
 };
 
+// Holds the engine's thread in on_updates(), once each of the first requests has a number of tokens, until the test
+// lets it go: it is in the midst of their answers then, however threads are scheduled.
+class HoldingSink : public CollectingSink {
+ public:
+  HoldingSink(size_t num_requests, size_t num_tokens)
+      : num_requests_(num_requests), num_tokens_(num_tokens) {}
+
+  void on_updates(std::shared_ptr<const StepUpdates> updates) override {
+    CollectingSink::on_updates(std::move(updates));
+    // The engine counts its requests from 1.
+    for (size_t i = 1; i <= num_requests_; ++i)
+      if (answer(static_cast<core::RequestId>(i)).tokens.size() < num_tokens_) return;
+    std::unique_lock lock(mutex_);
+    is_held_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return is_let_go_; });
+  }
+  bool wait_until_held() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [&] { return is_held_; });
+  }
+  void let_go() {
+    const std::lock_guard lock(mutex_);
+    is_let_go_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  const size_t num_requests_, num_tokens_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_held_ = false, is_let_go_ = false;
+};
+
 }  // namespace fathom::engine::testing
