@@ -235,7 +235,9 @@ bool StepLoop::submit_next() {
   sched::PlannedStep& step = spare_steps_.back();
   {
     trace::Span span("sched", "plan");
-    if (draft_depth_) scheduler_.set_num_drafts(draft_depth_->choose(scheduler_.num_running()));
+    // A plan of a pause asks for none, so it is no step of those that the depth counts.
+    if (draft_depth_ && !scheduler_.is_paused())
+      scheduler_.set_num_drafts(draft_depth_->choose(scheduler_.num_running()));
     scheduler_.plan(next_step_id_, step);
     span.arg("slices", static_cast<int64_t>(step.slices.size()));
     span.arg("waiting", scheduler_.num_waiting());

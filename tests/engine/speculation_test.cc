@@ -305,6 +305,36 @@ TEST(Speculation, an_adaptive_depth_changes_steps_but_no_token) {
   }
 }
 
+TEST(Speculation, a_pause_takes_nothing_from_a_look_at_another_depth) {
+  constexpr int kSteps = 300;  // the first look begins at step 257 and takes a few
+  const auto depths = [](int paused_at) {
+    runner::SimConfig sim = sim_with(chain(3, 0.9));
+    sim.num_blocks = 1000;
+    runner::SimRunner runner(sim);
+    StepLoopConfig config = speculating(false);
+    config.speculation.adaptive = true;
+    StepLoop loop(runner, config);
+    Recorder recorder(loop);
+    EXPECT_TRUE(loop.add(request_of(0, 2000)));
+    std::vector<int> asked;
+    for (int step = 0; step < kSteps; ++step) {
+      if (step == paused_at) {
+        loop.pause(sched::Scheduler::Pause::kKeepRunning);
+        for (int turn = 0; turn < 100; ++turn) recorder.step();
+        loop.resume();
+      }
+      recorder.step();
+      asked.push_back(loop.num_drafts());
+    }
+    return asked;
+  };
+  const std::vector<int> plain = depths(-1);
+  const auto look = std::find(std::find(plain.begin(), plain.end(), 3), plain.end(), 0);
+  ASSERT_NE(look, plain.end());
+  EXPECT_EQ(depths(100), plain);
+  EXPECT_EQ(depths(static_cast<int>(look - plain.begin()) + 1), plain) << "in the midst of it";
+}
+
 TEST(Speculation, retracts_for_blocks_but_not_for_drafts) {
   std::vector<core::Request> requests;
   for (int i = 0; i < 5; ++i) requests.push_back(request_of(i, 30));
