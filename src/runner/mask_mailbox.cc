@@ -7,32 +7,32 @@
 #include "base/token_mask.h"
 
 namespace fathom::runner {
-void MaskMailbox::put(core::StepMasks masks) {
+void MaskMailbox::put(SharedMasks masks) {
   {
     const MutexLock lock(mutex_);
     const bool is_known =
         std::any_of(waiting_.begin(), waiting_.end(),
-                    [&](const core::StepMasks& other) { return other.step_id == masks.step_id; });
-    FATHOM_CHECK(!is_known && masks.step_id > last_taken_,
-                 "the masks of step " << masks.step_id << " came twice");
+                    [&](const SharedMasks& other) { return other->step_id == masks->step_id; });
+    FATHOM_CHECK(!is_known && masks->step_id > last_taken_,
+                 "the masks of step " << masks->step_id << " came twice");
     waiting_.push_back(std::move(masks));
   }
   changed_.notify_all();
 }
 
-std::optional<core::StepMasks> MaskMailbox::take(int64_t step_id) {
+SharedMasks MaskMailbox::take(int64_t step_id) {
   MutexLock lock(mutex_);
   auto found = waiting_.end();
   const auto has_come = [&]() FATHOM_REQUIRES(mutex_) {
     found = std::find_if(waiting_.begin(), waiting_.end(),
-                         [&](const core::StepMasks& masks) { return masks.step_id == step_id; });
+                         [&](const SharedMasks& masks) { return masks->step_id == step_id; });
     return closed_ || found != waiting_.end();
   };
   // A rank looks up while it waits: others that wait for it see that it does not stand still.
   while (!changed_.wait_for(lock, std::chrono::milliseconds(100), has_come)) {
   }
-  if (found == waiting_.end()) return std::nullopt;
-  core::StepMasks masks = std::move(*found);
+  if (found == waiting_.end()) return nullptr;
+  SharedMasks masks = std::move(*found);
   waiting_.erase(found);
   last_taken_ = step_id;
   return masks;

@@ -2,33 +2,32 @@
 // MaskMailbox: where the masks of submitted steps wait for the sampling of their step (late masks).
 //
 //   mailbox.put(std::move(masks));                              // any thread
-//   std::optional<core::StepMasks> masks = mailbox.take(7);     // the runner's; blocks until they are there
+//   SharedMasks masks = mailbox.take(7);                        // the runner's; blocks until they are there
 //   SliceMaskWords words = masks_of_slices(batch, *masks, vocab_size);
 //   words[i]                                                    // empty: slice i has no mask
 //
 // Thread-safe. close() ends every wait with none, now and from then on.
 
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/mutex.h"
 #include "core/batch.h"
+#include "runner/runner.h"
 
 namespace fathom::runner {
 
 class MaskMailbox {
  public:
   // REQUIRES: the masks of this step have not been put before.
-  void put(core::StepMasks masks);
-  std::optional<core::StepMasks> take(int64_t step_id);
+  void put(SharedMasks masks);
+  SharedMasks take(int64_t step_id);
   void close();
 
  private:
   Mutex mutex_;
   CondVar changed_;
-  std::vector<core::StepMasks> waiting_
-      FATHOM_GUARDED_BY(mutex_);  // at most one per step in flight
+  std::vector<SharedMasks> waiting_ FATHOM_GUARDED_BY(mutex_);  // at most one per step in flight
   int64_t last_taken_ FATHOM_GUARDED_BY(mutex_) = -1;
   bool closed_ FATHOM_GUARDED_BY(mutex_) = false;
 };

@@ -94,7 +94,7 @@ class ModelRunner : public Runner {
   const MemoryPlan& plan() const { return plan_; }
   void submit(const core::Batch& batch) override;
   core::StepResult wait() override;
-  void set_masks(core::StepMasks masks) override { masks_.put(std::move(masks)); }
+  void share_masks(SharedMasks masks) override { masks_.put(std::move(masks)); }
   core::SliceWork slice_work(int num_tokens, int64_t kv_begin) const override;
   int in_flight() const override { return in_flight_; }
   int64_t next_step_id() const override { return next_step_id_; }

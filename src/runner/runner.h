@@ -22,7 +22,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/batch.h"
@@ -70,6 +72,8 @@ struct CodeVersion {
 };
 using GetCodeVersion = std::function<CodeVersion()>;
 
+using SharedMasks = std::shared_ptr<const core::StepMasks>;
+
 class Runner {
  public:
   static constexpr int kMaxInFlight = 2;
@@ -87,7 +91,11 @@ class Runner {
   // step waits for them, its forward pass does not (late masks). Any thread; the runner outlives the call.
   // A step without such slices gets none. Every step gets its masks, also when all its requests have ended
   // meanwhile (all ones will do): wait() relies on it. A runner that is destroyed waits for no masks.
-  virtual void set_masks(core::StepMasks masks) = 0;
+  void set_masks(core::StepMasks masks) {
+    share_masks(std::make_shared<const core::StepMasks>(std::move(masks)));
+  }
+  // The same of masks that several runners have: ranks of a lane sample the same rows.
+  virtual void share_masks(SharedMasks masks) = 0;
   // What a slice of num_tokens query tokens behind kv_begin rows makes it compute. Depends on nothing else. Any thread.
   virtual core::SliceWork slice_work(int num_tokens, int64_t kv_begin) const = 0;
   virtual int in_flight() const = 0;

@@ -277,7 +277,7 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
     hidden = prepare_and_forward(layout);
   }
   timer.forward_done();
-  const std::optional<core::StepMasks> step_masks = take_masks(batch, layout, masks);
+  const SharedMasks step_masks = take_masks(batch, layout, masks);
   if (has_masks) timer.masks_came();
   const trace::Span span("sampling", "sample");
   if (graphs != nullptr) {
@@ -317,15 +317,14 @@ Tensor StepExecutor::prepare_and_forward(const StepLayout& layout) {
   return hidden;
 }
 
-std::optional<core::StepMasks> StepExecutor::take_masks(const core::Batch& batch,
-                                                        const StepLayout& layout,
-                                                        MaskMailbox& masks) {
-  if (!wants_masks(batch)) return std::nullopt;
-  std::optional<core::StepMasks> step_masks = [&] {
+SharedMasks StepExecutor::take_masks(const core::Batch& batch, const StepLayout& layout,
+                                     MaskMailbox& masks) {
+  if (!wants_masks(batch)) return nullptr;
+  SharedMasks step_masks = [&] {
     const trace::Span span("sampling", "wait for masks");
     return masks.take(batch.step_id);
   }();
-  if (!step_masks) return std::nullopt;
+  if (!step_masks) return nullptr;
   const int vocab_size = model_.config().vocab_size;
   SliceMaskWords words = masks_of_slices(batch, *step_masks, vocab_size);
   const auto row_words = static_cast<size_t>(num_mask_words(vocab_size));

@@ -108,8 +108,7 @@ class StepExecutor {
   CapturedSteps::Parts captured_parts();
   void compute(const core::Batch& batch, StepLayout& layout, MaskMailbox& masks, int frame);
   // Waits for the masks; returned to keep them until the rows are sampled.
-  std::optional<core::StepMasks> take_masks(const core::Batch& batch, const StepLayout& layout,
-                                            MaskMailbox& masks);
+  SharedMasks take_masks(const core::Batch& batch, const StepLayout& layout, MaskMailbox& masks);
   void stage_inputs(const StepLayout& layout, int frame);
   // act[tokens, hidden_size]. The logits of the step, or its first max_logit_rows_ of them, are in logits_ then.
   tensor::Tensor prepare_and_forward(const StepLayout& layout);

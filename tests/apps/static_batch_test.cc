@@ -23,7 +23,7 @@ class Recorder : public runner::Runner {
     results.push_back(inner_.wait());
     return results.back();
   }
-  void set_masks(core::StepMasks masks) override { inner_.set_masks(std::move(masks)); }
+  void share_masks(runner::SharedMasks masks) override { inner_.share_masks(std::move(masks)); }
   core::SliceWork slice_work(int num_tokens, int64_t kv_begin) const override {
     return inner_.slice_work(num_tokens, kv_begin);
   }

@@ -160,9 +160,10 @@ void Follower::take_masks() {
     const NodeMessage message = taken(decode_node_message(*bytes));
     Lane& lane = lane_of(message);
     if (message.kind != NodeMessageKind::kMasks) throw LinkFailure("what came is no mask");
-    const core::StepMasks masks = taken(core::decode_masks(message.payload, lane.limits));
-    if (!wants(lane, masks)) throw LinkFailure("masks came that their step does not want");
-    for (Runner* runner : lane.of.runners) runner->set_masks(masks);
+    const auto masks = std::make_shared<const core::StepMasks>(
+        taken(core::decode_masks(message.payload, lane.limits)));
+    if (!wants(lane, *masks)) throw LinkFailure("masks came that their step does not want");
+    for (Runner* runner : lane.of.runners) runner->share_masks(masks);
   }
 }
 

@@ -141,20 +141,25 @@ core::StepResult RankedRunner::wait() {
   return core::join_results(step.places, sizes_, std::move(lanes));
 }
 
-void RankedRunner::set_masks(core::StepMasks masks) {
-  std::vector<core::StepMasks> lanes;
+void RankedRunner::share_masks(SharedMasks masks) {
+  std::vector<SharedMasks> lanes;
   {
     const MutexLock lock(mutex_);
     if (!failure_.empty()) return;
+    const int64_t step_id = masks->step_id;
     const auto step = std::find_if(in_flight_.begin(), in_flight_.end(),
-                                   [&](const auto& each) { return each.step_id == masks.step_id; });
-    FATHOM_CHECK(step != in_flight_.end(), "masks of step " << masks.step_id);
-    if (sizes_.num_lanes > 1) lanes = core::split_masks(masks, step->places, sizes_.num_lanes);
+                                   [&](const auto& each) { return each.step_id == step_id; });
+    FATHOM_CHECK(step != in_flight_.end(), "masks of step " << step_id);
+    if (sizes_.num_lanes == 1) {
+      lanes.push_back(std::move(masks));
+    } else {
+      for (auto& of_lane : core::split_masks(*masks, step->places, sizes_.num_lanes))
+        lanes.push_back(std::make_shared<const core::StepMasks>(std::move(of_lane)));
+    }
   }
   for (const RankedMember& member : members_) {
-    const core::StepMasks& of_lane =
-        lanes.empty() ? masks : lanes[static_cast<size_t>(member.lane)];
-    if (!of_lane.masks.empty()) member.runner->set_masks(of_lane);
+    const SharedMasks& of_lane = lanes[static_cast<size_t>(member.lane)];
+    if (!of_lane->masks.empty()) member.runner->share_masks(of_lane);
   }
 }
 

@@ -49,7 +49,7 @@ class RankedRunner : public Runner {
   const RunnerInfo& info() const override { return info_; }
   void submit(const core::Batch& batch) override;
   core::StepResult wait() override;
-  void set_masks(core::StepMasks masks) override;
+  void share_masks(SharedMasks masks) override;
   core::SliceWork slice_work(int num_tokens, int64_t kv_begin) const override;
   int in_flight() const override;
   int64_t next_step_id() const override { return next_step_id_; }

@@ -51,10 +51,10 @@ void RemoteRunner::submit(const core::Batch& batch) {
                                    .payload = core::encode(batch)}));
 }
 
-void RemoteRunner::set_masks(core::StepMasks masks) {
+void RemoteRunner::share_masks(SharedMasks masks) {
   link_.send(Link::kMasks, encode({.kind = NodeMessageKind::kMasks,
                                    .lane = place_.lane,
-                                   .payload = core::encode(masks)}));
+                                   .payload = core::encode(*masks)}));
 }
 
 // In pieces, since nobody sends what another runner's failure has ended.

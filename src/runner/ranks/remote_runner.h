@@ -42,7 +42,7 @@ class RemoteRunner : public Runner {
   const RunnerInfo& info() const override { return info_; }
   void submit(const core::Batch& batch) override;
   core::StepResult wait() override;
-  void set_masks(core::StepMasks masks) override;
+  void share_masks(SharedMasks masks) override;
   core::SliceWork slice_work(int num_tokens, int64_t kv_begin) const override {
     return place_.like->slice_work(num_tokens, kv_begin);
   }

@@ -117,11 +117,11 @@ core::StepResult SimRunner::wait() {
   core::StepResult result{.step_id = batch.step_id};
   apply_deltas(batch);
   if (config_.collectives != nullptr) meet_other_lanes(batch);
-  std::optional<core::StepMasks> step_masks;
+  SharedMasks step_masks;
   SliceMaskWords masks(batch.slices.size());
   if (wants_masks(batch)) {
     step_masks = masks_.take(batch.step_id);
-    masks = masks_of_slices(batch, step_masks.value(), config_.vocab_size);
+    masks = masks_of_slices(batch, *step_masks, config_.vocab_size);
   }
   int num_tokens = 0;
   std::vector<int32_t> lengths;

@@ -73,7 +73,7 @@ class SimRunner : public Runner {
   const RunnerInfo& info() const override { return info_; }
   void submit(const core::Batch& batch) override;
   core::StepResult wait() override;
-  void set_masks(core::StepMasks masks) override { masks_.put(std::move(masks)); }
+  void share_masks(SharedMasks masks) override { masks_.put(std::move(masks)); }
   core::SliceWork slice_work(int num_tokens, int64_t kv_begin) const override {
     return cost_.slice_work(num_tokens, kv_begin);
   }
