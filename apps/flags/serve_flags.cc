@@ -68,7 +68,8 @@ const FlagTable<AccessFlags>& access_flags() {
        {"--admin-api-key",
         &AccessFlags::admin_api_keys,
         "Key for /flush_cache, /abort_request, /pause_generation, /continue_generation and the "
-        "profiler; also FATHOM_ADMIN_API_KEY. Without one any key may",
+        "profiler; also FATHOM_ADMIN_API_KEY. Without one a server's only key may, and of several "
+        "none",
         {.type = "KEY", .shown = Shown::kCountInLog}},
        {"--admin-api-key-file",
         &AccessFlags::admin_api_key_file,
