@@ -22,14 +22,14 @@ struct RankContext {
   // ranks of the model, tp times dp.
   Communicator* ep = &alone();
 
-  // Of all ranks of the model, and which of them this is: those that compute the same tokens follow each other. They
-  // hold the FFNs in so many parts (group "mlp"): each computes its part for the tokens of all lanes.
   // Sums over ranks (behind o_proj and the down projections) are computed in so many parts all together, whatever the
   // number of ranks, and added in one tree (comm/tree_sum.h): a rank computes several parts, each as a rank of so many
   // would, so their bits do not depend on the number of ranks. 1 = each rank computes one part. A power of two that is
   // a multiple of count().
   int sum_parts = 1;
 
+  // Of all ranks of the model, and which of them this is: those that compute the same tokens follow each other. They
+  // hold the FFNs in so many parts (group "mlp"): each computes its part for the tokens of all lanes.
   int count() const { return tp->size() * dp->size(); }
   int number() const { return dp->rank() * tp->size() + tp->rank(); }
   // Which part of the FFNs is this rank's: lanes are added first (over dp), then their ranks.
