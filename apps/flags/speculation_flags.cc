@@ -93,7 +93,7 @@ const FlagTable<SpeculationFlags>& speculation_flags() {
       {{"--speculative-algorithm",
         &SpeculationFlags::algorithm,
         "Draft tokens with the model's MTP layer and verify several in one step; the text "
-        "stays the same. NEXTN and EAGLE mean the same",
+        "stays the same, on a GPU but for rounding. NEXTN and EAGLE mean the same",
         {.type = "NEXTN|EAGLE",
          .check = CLI::IsMember({"NEXTN", "EAGLE"}),
          .default_text = "off",
