@@ -53,7 +53,7 @@ TEST(PromptLogprobs, of_a_stream_are_written_in_pieces) {
       EXPECT_TRUE(answer.choices[0].waits_for_prompt_logprobs());
       answer.choices[0].set_prompt_logprobs(shared);
       answer.end(core::FinishReason::kLength);
-      int num_pieces = 1;
+      size_t num_pieces = 1;
       while (in_pieces && !answer.renderer->prepare(answer.choices[0])) ++num_pieces;
       EXPECT_TRUE(!in_pieces || num_pieces * kPreparedValues >= kTokens * 3) << num_pieces;
       events[in_pieces] = answer.last_events();

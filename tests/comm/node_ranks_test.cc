@@ -238,7 +238,7 @@ TEST_F(NodeRanksFailing, by_a_node_that_never_comes_names_its_ranks) {
 }
 
 TEST_F(NodeRanksFailing, by_what_is_no_collective_is_named) {
-  for (const size_t bytes : {0, 3, 5, 200}) {
+  for (const size_t bytes : {0U, 3U, 5U, 200U}) {
     EXPECT_EXIT(print_failure([&](NodeGroup& nodes, int rank) {
                   if (rank == 2)
                     nodes.mesh().link(1, 0).send(Link::kFirstGroup,

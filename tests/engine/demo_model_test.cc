@@ -203,7 +203,7 @@ TEST_F(DemoEngine, draws_the_same_tokens_from_a_seed_alone_and_among_sixteen_str
 TEST_F(DemoEngine, returns_golden_prompt_logprobs_and_the_logprobs_of_what_it_chose) {
   const auto golden = load_golden();
   std::vector<core::Request> requests;
-  for (const size_t i : {1, 3, 4, 5, 6}) {
+  for (const size_t i : {1U, 3U, 4U, 5U, 6U}) {
     core::SamplingParams params = greedy(4);
     params.return_prompt_logprobs = true;
     params.return_logprobs = true;

@@ -278,7 +278,8 @@ TEST_F(Equivalence, salted_copies_compute_their_own_blocks) {
 TEST_F(Equivalence, storms_of_cancellations) {
   std::vector<core::Request> requests = mixed_requests();
   for (core::RequestId id = 100; id < (kIsSanitized ? 104 : 112); ++id)
-    requests.push_back(request_of(id, piece(13 * static_cast<size_t>(id), 5 + id % 40)));
+    requests.push_back(
+        request_of(id, piece(13 * static_cast<size_t>(id), static_cast<size_t>(5 + id % 40))));
   for (uint64_t seed = 1; seed <= (kIsSanitized ? 2 : 6); ++seed)
     expect_same(requests, {.config = {.chunked_prefill_size = 64,
                                       .radix_cache = seed % 3 != 0,

@@ -97,7 +97,7 @@ std::vector<core::Request> rank_requests() {
   for (const auto& prompt : golden)
     text.insert(text.end(), prompt.prompt_ids.begin(), prompt.prompt_ids.end());
   std::vector<core::Request> all;
-  for (const size_t length : {5, 20, 63, 64, 70, 90, 150, 210}) {
+  for (const size_t length : {5U, 20U, 63U, 64U, 70U, 90U, 150U, 210U}) {
     const size_t shared = length > 64 ? 64 : 0;
     std::vector<int32_t> prompt(text.begin(), text.begin() + static_cast<int64_t>(shared));
     for (size_t i = shared; i < length; ++i) prompt.push_back(text[(7 * length + i) % text.size()]);

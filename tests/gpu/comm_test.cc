@@ -207,7 +207,7 @@ INSTANTIATE_TEST_SUITE_P(ranks, GpuCollectives, ::testing::Values(Kind::kOneProc
                          });
 
 TEST_F(PeerRanks, add_in_a_tree) {
-  for (const size_t ranks : {2, 3, 4}) {
+  for (const size_t ranks : {2U, 3U, 4U}) {
     if (ranks > kSize && !use_ranks(ranks)) break;
     const auto group = make({.use_nccl = false});
     on_ranks([&](int rank, ops::Stream& stream) {

@@ -98,7 +98,7 @@ TEST_P(EquivalenceTest, any_chunk_size_gives_the_same_answers) {
   const LoadedModel loaded = load({.expand_chunk_tokens = 64});
   StepHarness harness(loaded, {});
   const Rows expected = chunked_logits(harness, ids, 140);
-  for (const size_t chunk_tokens : {1, 7, 63, 64, 65, 100}) {
+  for (const size_t chunk_tokens : {1U, 7U, 63U, 64U, 65U, 100U}) {
     SCOPED_TRACE("chunks of " + std::to_string(chunk_tokens));
     expect_same_answers(chunked_logits(harness, ids, chunk_tokens), expected);
   }
@@ -117,7 +117,7 @@ TEST_P(LongEquivalenceTest, one_form_gives_the_same_bits_for_any_chunk_size) {
                                GetParam().backend());
       StepHarness harness(loaded, {});
       const Rows expected = chunked_logits(harness, ids, 100);
-      for (const size_t chunk_tokens : {1, 7, 33}) {
+      for (const size_t chunk_tokens : {1U, 7U, 33U}) {
         EXPECT_EQ(chunked_logits(harness, ids, chunk_tokens), expected)
             << "form " << static_cast<int>(form) << ", chunks of " << chunk_tokens
             << (dequantize ? "" : ", FP8 activations and cache");
@@ -131,7 +131,7 @@ TEST_P(LongEquivalenceTest, decoding_crosses_block_boundaries) {
   const std::vector<int32_t> ids = text(132);
   StepHarness harness(loaded, {});
   const Rows expected = chunked_logits(harness, ids, 132);
-  for (const size_t prompt_tokens : {63, 64, 65, 127, 128, 129}) {
+  for (const size_t prompt_tokens : {63U, 64U, 65U, 127U, 128U, 129U}) {
     const int sequence = harness.add_sequence();
     harness.step({{.sequence = sequence, .tokens = part(ids, 0, prompt_tokens)}});
     for (size_t i = prompt_tokens; i < prompt_tokens + 3; ++i) {

@@ -96,7 +96,7 @@ DeviceTensor::DeviceTensor(const ops::Backend& backend, ops::Stream& stream, DTy
                            std::vector<int64_t> shape)
     : backend_(&backend) {
   const int64_t num_bytes =
-      HostTensor(dtype, shape).values.size() * static_cast<size_t>(tensor::dtype_bytes(dtype));
+      std::ssize(HostTensor(dtype, shape).values) * tensor::dtype_bytes(dtype);
   void* data = backend.allocate(num_bytes);
   FATHOM_CHECK(data != nullptr, "no memory for " << num_bytes << " bytes");
   const std::vector<uint8_t> fill(static_cast<size_t>(num_bytes), poison(dtype));

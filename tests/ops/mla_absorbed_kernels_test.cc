@@ -114,7 +114,7 @@ TEST_P(MlaAbsorbedKernelsTest, a_long_sequence_has_the_same_bits_alone_and_among
     for (int64_t i = 0; i < 19; ++i) c.sequences.push_back({1, 40 + 97 * i});
     const AbsorbedInputs in = make_absorbed_inputs(c, act());
     const std::vector<uint8_t> alone = run(c, in, 0, 1);
-    for (const size_t among : {2, 5, 20}) {
+    for (const size_t among : {2U, 5U, 20U}) {
       std::vector<uint8_t> together = run(c, in, 0, among);
       together.resize(alone.size());
       EXPECT_EQ(together, alone) << among << " sequences, " << tensor::dtype_name(dtype);

@@ -193,7 +193,7 @@ TEST_P(TopRowsTest, rank_negative_infinite_and_failed_scores) {
 
 TEST_P(TopRowsTest, keep_all_rows_up_to_topk) {
   const auto draw = [](uint64_t x) { return static_cast<double>(static_cast<int32_t>(x % 1000)); };
-  for (const size_t rows : {1, 63, 64, 65, 66}) expect_top(drawn(rows, rows, draw), 64);
+  for (const size_t rows : {1U, 63U, 64U, 65U, 66U}) expect_top(drawn(rows, rows, draw), 64);
   expect_top(drawn(65, 7, draw), 1);
 }
 
@@ -216,11 +216,12 @@ TEST_P(TopRowsTest, choose_from_the_longest_row) {
 // A GPU cannot know on the host how few rows a token sees of those that its table has room for.
 TEST_P(TopRowsTest, choose_from_few_rows_of_a_wide_table) {
   const auto draw = [](uint64_t x) { return static_cast<double>(x % 50); };
-  for (const size_t rows : {2049, 4096, 8191, 8192, 8193, 9001})
+  for (const size_t rows : {2049U, 4096U, 8191U, 8192U, 8193U, 9001U})
     for (const int64_t room : {20'000, 163'840}) expect_top(drawn(rows, rows, draw), 2048, room);
   if (kIsSanitized || !backend().device_memory) return;
   // So wide that a GPU's blocks hold no part of it.
-  for (const size_t rows : {3000, 8192, 8193}) expect_top(drawn(rows, rows, draw), 2048, 500'000);
+  for (const size_t rows : {3000U, 8192U, 8193U})
+    expect_top(drawn(rows, rows, draw), 2048, 500'000);
 }
 
 // The search for the last one kept goes on as far as rows share bits.
@@ -239,7 +240,8 @@ TEST_P(TopRowsTest, choose_from_rows_that_share_upper_bits) {
 TEST_P(TopRowsTest, choose_from_blocks_of_any_size) {
   const auto draw = [](uint64_t x) { return static_cast<double>(x % 90); };
   for (const int64_t block_tokens : {1, 6, 8})
-    for (const size_t rows : {300, 9002}) expect_top(drawn(rows, rows, draw), 200, 0, block_tokens);
+    for (const size_t rows : {300U, 9002U})
+      expect_top(drawn(rows, rows, draw), 200, 0, block_tokens);
 }
 
 TEST_P(TopRowsTest, choose_for_many_tokens_as_for_each) {

@@ -100,7 +100,7 @@ TEST_F(SamplerTest, draws_by_seed_and_position_in_any_row_of_any_piece) {
   constexpr uint64_t kSeed = 77;
   admit(0, params, {0, 1}, 0, kSeed);
   admit(1, greedy());
-  for (const size_t piece : {1, 3, 100}) {
+  for (const size_t piece : {1U, 3U, 100U}) {
     std::vector<SampleRow> rows;
     for (int32_t position = 2; position < 10; ++position) {
       rows.push_back({.slot = 0, .position = position});

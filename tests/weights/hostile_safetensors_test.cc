@@ -186,7 +186,7 @@ TEST(HostileSafetensors, refuses_header_lengths_that_the_file_does_not_hold) {
     write_file(path, little_endian(length) + "{}");
     EXPECT_FALSE(read_safetensors_header(path)) << length;
   }
-  for (const size_t size : {0, 1, 7}) {
+  for (const size_t size : {0U, 1U, 7U}) {
     write_file(path, std::string(size, '\0'));
     const auto read = read_safetensors_header(path);
     ASSERT_FALSE(read);
