@@ -225,12 +225,13 @@ accuracy_matrix() {
   done | xargs -P 4 -I{} bash -c 'echo "== {}"; eval_demo {}' && [ "$(wc -l <"$out/gsm8k.jsonl")" -eq 24 ]
 }
 
-# one_batch NAME ARGUMENT...: fails outside the bounds of that name.
+# one_batch NAME ARGUMENT...: fails outside the bounds of that name. Each step is waited for, as SGLang's were.
 one_batch() {
   local name=$1
   shift
   rm -f "$out/$name.jsonl"
-  "$fathom" bench one-batch --load-format dummy --device cuda --input-len 1024 --result-filename "$out/$name.jsonl" "$@" &&
+  "$fathom" bench one-batch --load-format dummy --device cuda --input-len 1024 --disable-overlap-schedule \
+    --result-filename "$out/$name.jsonl" "$@" &&
     tools/check_bench.py "$out/$name.jsonl" "$name"
 }
 
