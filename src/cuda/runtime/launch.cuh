@@ -5,8 +5,8 @@
 //
 // A kernel that is launched this way may begin while the one before it still runs. So every kernel calls
 // wait_for_previous() (ptx/pdl.cuh) before it touches anything that another kernel writes or reads, scratch
-// and outputs included; before that only weights may be read. Each waits for its predecessor as a whole, so all
-// earlier ones are done too. A grid of no blocks is not launched.
+// and outputs included; before that only weights may be read, and what a call says is settled (ops/index.h). Each waits
+// for its predecessor as a whole, so all earlier ones are done too. A grid of no blocks is not launched.
 
 #include <cuda_runtime.h>
 
