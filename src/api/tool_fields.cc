@@ -8,6 +8,7 @@
 #include "api/tables/custom_tool_fields.h"
 #include "api/tables/endpoint_fields.h"
 #include "base/json.h"
+#include "text/output/function_name.h"
 #include "text/tool_schema.h"
 
 namespace fathom::api {
@@ -101,6 +102,19 @@ bool is_strict(const json::Value& tool) {
   return strict != function.end() && strict->is_boolean() && strict->get<bool>();
 }
 
+// A call by such a name would not be read.
+void check_tool_names(FieldReader& reader, const json::Value& tools) {
+  for (const json::Value& tool : tools) {
+    const std::string name = offered_name(tool);
+    if (name.empty() || text::is_function_name(name)) continue;
+    return reader.fail_with(
+        "tools", "the tool " + json::shown_text(name) +
+                     " could not be called: a name has at most " +
+                     std::to_string(text::kMaxNameBytes) +
+                     " bytes and no space, control character, backslash or any of \"`<>{}");
+  }
+}
+
 // The tools that may be called: of functions the inner objects. A name that none of them has is a problem.
 json::Value callable_tools(FieldReader& reader, const json::Value& tools,
                            const ToolChoice& choice) {
@@ -134,6 +148,7 @@ ToolUse use_tools(FieldReader& reader, const ServedModel& model, const json::Val
     return {};
   }
   if (choice.mode == ToolMode::kNone) return {};
+  check_tool_names(reader, tools);
   ToolUse use{.shows_tools = true, .constraint = {}};
   const bool is_parallel = choice.parallel.value_or(true);
   const bool is_guided =

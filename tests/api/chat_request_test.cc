@@ -345,6 +345,25 @@ TEST(ChatRequest, refuses_what_belongs_to_another_type_of_choice_or_format) {
       "response_format.json_schema");
 }
 
+// Calls of them would be text that no reader takes for one.
+TEST(ChatRequest, tools_by_whose_names_no_call_could_be_read_are_refused) {
+  const auto problem_of = [](const std::string& name) {
+    return refuse_chat(with(R"("tools": [{"name": "f"}, {"name": ")" + name + R"("}])"));
+  };
+  EXPECT_EQ(problem_of("my tool").message,
+            "the tool \"my tool\" could not be called: a name has at most 256 bytes and no space, "
+            "control character, backslash or any of \"`<>{}");
+  EXPECT_EQ(problem_of("my tool").param, "tools");
+  for (const char* name : {"a\\\"b", "<f>", "{f}", "f\\n", "a`b"})
+    EXPECT_NE(problem_of(name).message.find("could not be called"), std::string::npos) << name;
+  for (const char* name : {"db:read", "ns::f", "get-weather", "a.b/c", "wetter_für"})
+    EXPECT_TRUE(accept_chat(with(R"("tools": [{"name": ")" + std::string(name) + R"("}])"))
+                    .chat.parse_tools)
+        << name;
+  EXPECT_FALSE(accept_chat(with(R"("tools": [{"name": "my tool"}], "tool_choice": "none")"))
+                   .chat.parse_tools);
+}
+
 TEST(ChatRequest, the_names_in_tools_are_checked) {
   EXPECT_EQ(refuse_chat(with(R"("tools": [{"type": "function", "function": {"name": "f",
       "paramters": {}}}])"))
