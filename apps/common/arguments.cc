@@ -62,6 +62,16 @@ std::string shown_name(const CLI::Option& option) {
   return option.get_snames().empty() ? option.get_name() : "-" + option.get_snames().front();
 }
 
+// After "--name=" without a value the parser takes the next word for one, whatever it is.
+void push_value(const std::string& name, const CLI::Option& option, const std::string& value,
+                const std::string& place, std::vector<std::string>& words) {
+  if (value.empty() && !option.get_type_name().starts_with("TEXT"))
+    throw CommandLineError(place + name + " is empty, must have a value or be left out");
+  if (!value.empty() && name.starts_with("--")) return words.push_back(name + "=" + value);
+  words.push_back(name);
+  words.push_back(value);
+}
+
 std::string our_value(const std::string& flag, const std::string& value,
                       std::vector<std::string>& notes) {
   for (const SameValue& same : kSameValues) {
@@ -134,10 +144,7 @@ class Translator {
   void push(const std::string& name, const CLI::Option& option,
             const std::optional<std::string>& value) {
     if (!value) return out_.words.push_back(name);
-    const std::string text = our_value(shown_name(option), *value, out_.notes);
-    if (name.starts_with("--")) return out_.words.push_back(name + "=" + text);
-    out_.words.push_back(name);
-    out_.words.push_back(text);
+    push_value(name, option, our_value(shown_name(option), *value, out_.notes), "", out_.words);
   }
 
   void take_foreign(const ForeignFlag& flag, const std::string& name,
@@ -210,7 +217,7 @@ void append(const CLI::Option& option, const std::string& name,
   }
   if (takes_value(option))
     for (const std::string& value : values)
-      out.words.push_back(flag + "=" + our_value(flag, value, out.notes));
+      push_value(flag, option, our_value(flag, value, out.notes), place + ": ", out.words);
   out.sources[flag] = place;
 }
 

@@ -156,6 +156,28 @@ TEST(Arguments, names_the_nearest_flag_of_a_misspelling) {
   EXPECT_EQ(ServeProgram().refusal({"--zzzzzzzz"}), "unknown flag --zzzzzzzz");
 }
 
+// The parser would take the next word for the value: a key "--host=0.0.0.0", and no host.
+TEST(Arguments, refuses_an_empty_value_where_a_flag_needs_one) {
+  const Words cases[] = {{"--api-key", "", "--host", "0.0.0.0"},
+                         {"--api-key=", "--host=0.0.0.0"},
+                         {"--served-model-name", "", "--port", "1"},
+                         {"--port", ""},
+                         {"-m", "", "--port", "1"}};
+  for (const Words& each : cases) {
+    const std::string flag = each[0].substr(0, each[0].find('='));
+    EXPECT_EQ(ServeProgram().refusal(each), flag + " is empty, must have a value or be left out");
+  }
+}
+
+TEST(Arguments, keep_an_empty_text_apart_from_the_flag_behind_it) {
+  CLI::App app{"A program", "fathom"};
+  CLI::App* const generate = app.add_subcommand("generate");
+  generate->add_option("--prompt")->type_name("TEXT");
+  generate->add_option("--seed")->type_name("N");
+  EXPECT_THAT(prepare_arguments(app, {"generate", "--prompt", "", "--seed", "1"}, nullptr).words,
+              ElementsAre("generate", "--prompt", "", "--seed=1"));
+}
+
 // A flag of theirs that became ours would never be reached in the table.
 TEST(Arguments, has_no_foreign_name_that_is_a_flag_of_serve_and_only_aliases_that_exist) {
   ServeProgram program;
@@ -237,6 +259,8 @@ TEST_F(ConfigFileTest, that_makes_no_sense_is_refused_with_its_line) {
   EXPECT_THAT(refusal("port: [1\n"), HasSubstr(path_ + ":"));
   EXPECT_THAT(refusal("insecure: maybe\n"), HasSubstr("insecure must be true or false"));
   EXPECT_THAT(refusal("config: other.yaml\n"), HasSubstr("unknown flag"));
+  EXPECT_THAT(refusal("port: 1\nserved-model-name: \"\"\n"),
+              HasSubstr(path_ + ":2: --served-model-name is empty, must have a value"));
   EXPECT_THAT(refusal("quantization: fp8\n"), HasSubstr("is not needed"));
   EXPECT_EQ(refusal("# nothing\n"), "nothing was refused");
 }
