@@ -199,6 +199,7 @@ void add_prompt_flags(CLI::App& app, GenerateFlags& flags) {
       ->type_name("TEXT")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false)  // otherwise "[a, b]" would be two prompts
       ->group(group);
   app.add_option("--prompt-file", flags.prompt_file, "File with one prompt; - is standard input")
       ->type_name("FILE")

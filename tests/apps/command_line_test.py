@@ -206,6 +206,10 @@ class GenerateTest(CommandLineTest):
         done = self.run_ok(*self.GENERATE, "--chat", "--prompt", "Hello!", "--prompt", "Thank you!")
         self.assertEqual(done.stdout, "=== 1\nHello! How can I help you today?\n=== 2\nYou are welcome!\n")
 
+    def test_a_prompt_in_brackets_is_one_prompt(self):
+        done = self.run_ok(*self.GENERATE, "--prompt", "[1, 2]", "--max-new-tokens", 1, "--json")
+        self.assertEqual(len(done.stdout.splitlines()), 1, done.stdout)
+
     def test_json_holds_ids_reason_and_logprobs(self):
         done = self.run_ok(*self.GENERATE, "--chat", "--prompt", "Hello!", "--json", "--return-logprob",
                            "--top-logprobs-num", 2, "--return-prompt-logprob")
