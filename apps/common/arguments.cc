@@ -50,6 +50,8 @@ const CLI::Option* find_option(const CLI::App& app, const std::string& name) {
 
 bool takes_value(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
 
+bool is_list(const CLI::Option& option) { return option.get_items_expected_max() > 1; }
+
 bool is_negative(const CLI::Option& option, const std::string& name) {
   const std::vector<std::string>& negatives = option.get_fnames();
   return std::any_of(negatives.begin(), negatives.end(),
@@ -100,7 +102,8 @@ class Translator {
       app_ = sub;
       out_.words.push_back(words_[at_++]);
     }
-    num_commands_ = at_;
+    names_model_ = std::any_of(words_.begin(), words_.end(),
+                               [this](const std::string& word) { return is_model_flag(word); });
   }
 
   PreparedArguments run() {
@@ -124,17 +127,28 @@ class Translator {
     throw CommandLineError(unknown_flag(*app_, name));
   }
 
-  // Where a model's directory is wanted, the first word may be it.
+  // Where a model's directory is wanted and no flag names one, the first word that no flag takes is it.
   void take_word(const std::string& word) {
-    const bool is_first = at_ == num_commands_ + 1 && num_commands_ > 0;
-    if (is_first && word[0] != '-' && find_option(*app_, "--model-path") != nullptr)
+    if (!names_model_ && !in_list_ && word[0] != '-' && find_option(*app_, "--model-path")) {
       out_.words.push_back("--model-path");
+      names_model_ = true;
+    }
     out_.words.push_back(word);
+  }
+
+  bool is_model_flag(const std::string& word) const {
+    const CLI::Option* const model = find_option(*app_, "--model-path");
+    if (model == nullptr || word.size() < 2 || word[0] != '-') return false;
+    const std::string name = with_dashes(word.substr(0, word.find('=')));
+    if (find_option(*app_, name) == model) return true;
+    const ForeignFlag* const flag = find_foreign_flag(name);
+    return flag != nullptr && flag->text == "--model-path";
   }
 
   bool take_own(const std::string& name, std::optional<std::string> value) {
     const CLI::Option* const option = find_option(*app_, name);
     if (option == nullptr) return false;
+    in_list_ = is_list(*option) && option->get_allow_extra_args();
     // What follows belongs to it, whatever it looks like.
     if (!value && takes_value(*option) && at_ < words_.size()) value = words_[at_++];
     push(name, *option, value);
@@ -171,7 +185,9 @@ class Translator {
 
   const CLI::App* app_ = nullptr;
   std::vector<std::string> words_;
-  size_t at_ = 0, num_commands_ = 0;
+  size_t at_ = 0;
+  bool names_model_ = false;
+  bool in_list_ = false;  // words without dashes are further values of the flag before them
   PreparedArguments out_;
 };
 
@@ -230,8 +246,6 @@ std::vector<std::string> split(const std::string& text) {
   }
   return parts;
 }
-
-bool is_list(const CLI::Option& option) { return option.get_items_expected_max() > 1; }
 
 // Keys are read where they are used, which adds those of the environment to others.
 bool is_set_by_environment(const CLI::Option& option) {

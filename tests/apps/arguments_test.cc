@@ -98,6 +98,10 @@ TEST(Arguments, takes_the_flags_of_other_servers_that_mean_the_same) {
       {{"--enable-auto-tool-choice"}, {}, "--chat-format"},
       {{"--tool-call-parser", "deepseek_v3"}, {}, "--chat-format"},
       {{"DIR", "--port", "8000"}, {"--model-path", "DIR", "--port=8000"}},
+      {{"--port", "8000", "DIR"}, {"--port=8000", "--model-path", "DIR"}},
+      {{"--insecure", "DIR", "other"}, {"--insecure", "--model-path", "DIR", "other"}},
+      {{"--insecure", "other", "-m", "DIR"}, {"--insecure", "other", "-m", "DIR"}},
+      {{"--insecure", "other", "--model", "DIR"}, {"--insecure", "other", "--model-path=DIR"}},
       // llama-server
       {{"-m", "DIR", "-c", "4096"}, {"-m", "DIR", "--context-length=4096"}},
       {{"-np", "4"}, {"--max-running-requests=4"}},
