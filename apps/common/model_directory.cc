@@ -145,6 +145,9 @@ std::string find_model_directory(const std::string& flag, const std::string& giv
   if (given == "demo" && !is_there(given)) {
     if (std::string demo = demo_directory(); !demo.empty()) return demo;
   }
+  std::error_code error;
+  if (fs::status(given, error).type() == fs::file_type::none)
+    throw StartupError(flag + " " + given + " cannot be read: " + error.message());
   if (!is_folder(given)) {
     throw StartupError(flag + " " + given + " is not a directory" +
                        advice_without_directory(given));

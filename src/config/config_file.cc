@@ -1,5 +1,7 @@
 #include "config/config_file.h"
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -11,6 +13,9 @@ namespace fathom::config {
 Result<std::string> read_config_file(const std::string& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
+  // A folder on the way that may not be searched, or a link to itself.
+  if (status.type() == std::filesystem::file_type::none)
+    return invalid_argument(path + ": cannot be read: " + error.message());
   if (!std::filesystem::exists(status)) {
     return Error{ErrorCode::kNotFound, path + ": no such file"};
   }
@@ -18,7 +23,7 @@ Result<std::string> read_config_file(const std::string& path) {
     return invalid_argument(path + ": must be a regular file");
   }
   std::ifstream file(path, std::ios::binary);
-  if (!file) return invalid_argument(path + ": can't be opened for reading");
+  if (!file) return invalid_argument(path + ": cannot be read: " + std::strerror(errno));
   std::string text(static_cast<size_t>(kMaxConfigBytes) + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));

@@ -180,6 +180,9 @@ class Downloads(CheckpointTest):
         self.refused("is not a directory: it is a GGUF file, which is not read", *generate(gguf))
         self.refused("holds GGUF files, which are not read", *generate(gguf.parent))
         self.refused("is not a directory: give the directory that holds", *generate(DEMO / "config.json"))
+        loop = self.folder / "loop"
+        loop.symlink_to("loop")
+        self.refused(f"--model-path {loop} cannot be read: Too many levels of symbolic links", *generate(loop))
         self.refused("--speculative-draft-model-path gone is not a directory", *generate(DEMO),
                      "--speculative-draft-model-path", "gone", "--speculative-algorithm", "NEXTN")
 

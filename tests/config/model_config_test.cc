@@ -308,6 +308,10 @@ TEST(ModelConfig, names_the_file_that_is_missing_or_not_a_file) {
   const ScratchDirectory scratch;
   const std::string& directory = scratch.path();
   EXPECT_EQ(load_model_config(directory).error().code, ErrorCode::kNotFound);
+  std::filesystem::create_symlink("config.json", directory + "/config.json");
+  EXPECT_EQ(load_model_config(directory).error().message,
+            directory + "/config.json: cannot be read: Too many levels of symbolic links");
+  std::filesystem::remove(directory + "/config.json");
   std::filesystem::create_directories(directory + "/config.json");
   EXPECT_EQ(load_model_config(directory).error().message,
             directory + "/config.json: must be a regular file");
