@@ -1,5 +1,6 @@
 #include "apps/common/command_line.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -66,6 +67,15 @@ std::string advice(const CLI::ParseError& error, const PreparedArguments& prepar
   return "";
 }
 
+// A disk without room. A reader that went away has what it wanted (fathom ... | head).
+bool is_output_lost() {
+  struct stat status {};
+  const bool is_read = ::fstat(STDOUT_FILENO, &status) == 0 &&
+                       (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode));
+  const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+  return failed && !is_read;
+}
+
 int refuse(const CLI::App& app, const std::vector<std::string>& words, const std::string& why) {
   std::fprintf(stderr, "%s: %s\nTry: %s --help\n", app.get_name().c_str(), why.c_str(),
                command_path(app, words).c_str());
@@ -119,7 +129,12 @@ int run_command_line(CLI::App& app, const std::vector<Command>& commands, int ar
   for (const std::string& note : prepared.notes)
     std::fprintf(stderr, "%s: %s\n", program, note.c_str());
   for (const Command& command : commands) {
-    if (command.app->parsed()) return command.run();
+    if (!command.app->parsed()) continue;
+    const int status = command.run();
+    // What a server prints is one line, which it can do without.
+    if (status != 0 || command.app->get_name() == "serve" || !is_output_lost()) return status;
+    std::fprintf(stderr, "%s: standard output could not be written to its end\n", program);
+    return 1;
   }
   return 2;
 }

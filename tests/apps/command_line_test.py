@@ -62,6 +62,14 @@ class HelpTest(CommandLineTest):
 
 
 class ErrorTest(CommandLineTest):
+    def test_output_that_a_full_disk_does_not_take_is_a_failure(self):
+        for args in (["tokenize", "--text", "Hi"], ["inspect", "--json"], ["generate", "--prompt", "x", *SMALL]):
+            with self.subTest(args=args), open("/dev/full", "w") as full:
+                done = subprocess.run([PROGRAM, *map(str, args), "--model-path", str(DEMO)], stdout=full,
+                                      stderr=subprocess.PIPE, text=True, timeout=900)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn("fathom: standard output could not be written to its end\n", done.stderr)
+
     def test_a_command_line_that_makes_no_sense_exits_with_2(self):
         self.assertIn('no subcommand "frob"', self.refused(2, "frob"))
         self.assertIn("--model-path is required", self.refused(2, "generate", "--prompt", "x"))
