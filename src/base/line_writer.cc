@@ -1,5 +1,6 @@
 #include "base/line_writer.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,16 +11,20 @@
 
 namespace fathom {
 
-void write_whole(int fd, const std::string& text) {
+bool write_whole(int fd, const std::string& text) {
   size_t done = 0;
   while (done < text.size()) {
     const ssize_t n = ::write(fd, text.data() + done, text.size() - done);
     if (n > 0) {
       done += static_cast<size_t>(n);
+    } else if (n < 0 && errno == EAGAIN) {  // whoever shares it made it non-blocking
+      pollfd ready = {.fd = fd, .events = POLLOUT, .revents = 0};
+      ::poll(&ready, 1, -1);
     } else if (n == 0 || errno != EINTR) {
-      return;  // closed or full for good: there is nobody left to tell
+      return false;  // closed or full: there is nobody to tell now
     }
   }
+  return true;
 }
 
 LineWriter::LineWriter(int fd, Options options) : fd_(fd), options_(std::move(options)) {
@@ -61,15 +66,16 @@ int64_t LineWriter::num_dropped() const {
 }
 
 // Lines are dropped when the queue is full, so those that are missing would stand behind those that waited.
-void LineWriter::take_report(std::deque<std::string>& lines) {
-  if (num_dropped_ == num_reported_) return;
+bool LineWriter::take_report(std::deque<std::string>& lines) {
+  if (num_dropped_ == num_reported_) return false;
   const auto now = std::chrono::steady_clock::now();
-  if (now < next_report_ && !stops_) return;
+  if (now < next_report_ && !stops_) return false;
   next_report_ = now + options_.report_interval;
   std::string line = options_.lost_line(num_dropped_ - num_reported_);
   num_reported_ = num_dropped_;
   waiting_bytes_ += static_cast<int64_t>(line.size());
   lines.push_back(std::move(line));
+  return true;
 }
 
 void LineWriter::run() {
@@ -84,15 +90,17 @@ void LineWriter::run() {
     }
     std::deque<std::string> lines;
     lines.swap(lines_);
-    take_report(lines);
+    const bool ends_in_report = take_report(lines);
     if (lines.empty() && stops_) return;
     while (!lines.empty()) {
       const std::string line = std::move(lines.front());
       lines.pop_front();
       lock.unlock();
-      write_whole(fd_, line);
+      const bool is_written = write_whole(fd_, line);
       lock.lock();
       waiting_bytes_ -= static_cast<int64_t>(line.size());
+      // A report that is lost is not reported: that would not end.
+      if (!is_written && !(ends_in_report && lines.empty())) ++num_dropped_;
     }
     if (waiting_bytes_ == 0) is_idle_.notify_all();
   }

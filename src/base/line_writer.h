@@ -6,7 +6,8 @@
 //   writer.write("one line\n");                             // returns at once; drops the line when the queue is full
 //   writer.flush(std::chrono::seconds(1));                  // false: the reader stalls
 //
-// Lines come out whole and in the order of write(). Lines that were dropped are counted; a line of the caller's
+// Lines come out whole and in the order of write(). Lines that were dropped, or that could not be written, are
+// counted; a line of the caller's
 // making names how many, where they are missing, at most once in every `report_interval`.
 // Thread-safe. The destructor waits for the thread, and so for the reader: a program that must end whatever its
 // reader does leaves the writer behind.
@@ -45,7 +46,8 @@ class LineWriter {
 
  private:
   void run();
-  void take_report(std::deque<std::string>& lines) FATHOM_REQUIRES(mutex_);
+  // True: it appended one.
+  bool take_report(std::deque<std::string>& lines) FATHOM_REQUIRES(mutex_);
 
   const int fd_;
   const Options options_;
@@ -60,7 +62,7 @@ class LineWriter {
   std::thread thread_;
 };
 
-// Writes all of `text`, waiting for the reader; gives up on an error other than an interruption.
-void write_whole(int fd, const std::string& text);
+// Writes all of `text`, waiting for the reader. False: it gave up on an error, such as a disk without room.
+bool write_whole(int fd, const std::string& text);
 
 }  // namespace fathom

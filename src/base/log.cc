@@ -158,8 +158,8 @@ std::string formatted(std::string_view module, std::string_view event,
 // holds that may be about to wait for the writer's.
 std::string lost_line(int64_t num_lines) {
   const LogField fields[] = {{"lines", num_lines}};
-  const std::string text =
-      formatted("log", "lines dropped, whoever reads the log was too slow", fields);
+  const std::string text = formatted(
+      "log", "lines dropped, whoever reads the log was too slow or its disk had no room", fields);
   const spdlog::details::log_msg message("fathom", spdlog::level::warn, text);
   spdlog::memory_buf_t buffer;
   spdlog::pattern_formatter(pattern()).format(message, buffer);

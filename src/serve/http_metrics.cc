@@ -45,7 +45,8 @@ MemoryShown add_memory(metrics::Registry& registry) {
                .help = "Pieces of the reserve that the engine and the event loops needed."}),
           .dropped_log_lines = &registry.counter(
               {.name = "fathom:log_lines_dropped_total",
-               .help = "Log lines dropped because whoever reads the log was too slow."})};
+               .help = "Log lines dropped because whoever reads the log was too slow, or its disk "
+                       "had no room."})};
 }
 
 void show_memory(const MemoryShown& shown, const http::ServerCounters& http, int64_t limit) {

@@ -1,6 +1,7 @@
 // LineWriter over a pipe: order, a reader that stalls, and what is said of lines that were dropped.
 #include "base/line_writer.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -60,6 +61,42 @@ TEST(LineWriter, writes_lines_of_all_threads_whole_and_in_their_order) {
     ++expected;
   }
   for (const int count : next) EXPECT_EQ(count, 1000);
+}
+
+// A disk without room.
+TEST(LineWriter, counts_lines_that_could_not_be_written) {
+  const int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
+  ASSERT_GE(full, 0);
+  int num_reports = 0;
+  {
+    LineWriter writer(full, {.lost_line = [&num_reports](int64_t num_lines) {
+                        ++num_reports;
+                        return lost(num_lines);
+                      }});
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(writer.write("line\n"));
+    ASSERT_TRUE(writer.flush(std::chrono::minutes(5)));
+    EXPECT_EQ(writer.num_dropped(), 3);
+  }
+  EXPECT_GE(num_reports, 1);  // and it ended, though these could not be written either
+  ::close(full);
+}
+
+// As a program that shares standard error may have made it.
+TEST(LineWriter, waits_for_the_reader_of_a_pipe_that_does_not_block) {
+  Pipe pipe;
+  ASSERT_EQ(::fcntl(pipe.ends[1], F_SETFL, O_NONBLOCK), 0);
+  std::string text;
+  {
+    LineWriter writer(pipe.ends[1], {.lost_line = lost});
+    for (int i = 0; i < 100; ++i) EXPECT_TRUE(writer.write(std::string(999, 'x') + "\n"));
+    EXPECT_FALSE(writer.flush(std::chrono::milliseconds(1)));
+    std::thread reader([&] { text = pipe.read_all(); });
+    EXPECT_TRUE(writer.flush(std::chrono::minutes(5)));
+    EXPECT_EQ(writer.num_dropped(), 0);
+    pipe.close_writer();
+    reader.join();
+  }
+  EXPECT_EQ(text.size(), 100'000U);
 }
 
 // Nobody reads: 64 KiB are in the pipe and max_bytes wait.
