@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,8 @@ namespace {
 
 struct TokenizeFlags {
   std::string model_path;
-  std::string text, file;
+  std::optional<std::string> text;
+  std::string file;
   std::vector<int32_t> decode_ids;
   bool chat = false, thinking = false, parse_special = false, no_bos = false, pieces = false,
        json = false;
@@ -89,9 +91,8 @@ int run(const TokenizeFlags& flags) {
     }
     return 0;
   }
-  const bool from_file = !flags.file.empty();
   const std::string text =
-      from_file || flags.text.empty() ? read_text_file(from_file ? flags.file : "-") : flags.text;
+      flags.text ? *flags.text : read_text_file(flags.file.empty() ? "-" : flags.file);
   print_ids(flags, setup.tokenizer, encode_text(flags, setup, text));
   return 0;
 }

@@ -492,6 +492,9 @@ class TokenizeTest(CommandLineTest):
         self.assertGreater(len(plain), 1)
         self.assertEqual(len(parsed), 1)
 
+    def test_an_empty_text_leaves_standard_input_alone(self):
+        self.assertEqual(self.run_ok("tokenize", "--model-path", DEMO, "--text", "", stdin="Hi").stdout, "0\n")
+
     def test_an_id_out_of_range_is_refused(self):
         self.assertIn("token id 99999", self.refused(1, "tokenize", "--model-path", DEMO, "--decode", 99999))
 
