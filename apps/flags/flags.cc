@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
+#include <cstdlib>
 
 #include "apps/common/model_directory.h"
 #include "base/log.h"
@@ -27,6 +29,20 @@ std::pair<int32_t, float> parse_logit_bias(const std::string& text) {
   }
   if (!good) throw StartupError("--logit-bias \"" + text + "\" is not TOKEN_ID:BIAS, e.g. 42:-1.5");
   return {token_id, bias};
+}
+
+// The parser takes the nearest number of 64 bits for one that has more.
+CLI::Validator whole_seed() {
+  return CLI::Validator(
+      [](std::string& text) {
+        errno = 0;
+        if (text.starts_with('-'))
+          std::strtoll(text.c_str(), nullptr, 0);
+        else
+          std::strtoull(text.c_str(), nullptr, 0);
+        return errno == ERANGE ? text + " has more than 64 bits" : std::string();
+      },
+      "");
 }
 
 }  // namespace
@@ -82,7 +98,10 @@ const FlagTable<ModelFlags>& model_flags() {
         {.type = "TOKENS",
          .check = CLI::Range(int64_t{1}, int64_t{kMaxTokens}),
          .default_text = "max_position_embeddings"}},
-       {"--random-seed", &ModelFlags::random_seed, "Seed of dummy weights", {.type = "N"}}});
+       {"--random-seed",
+        &ModelFlags::random_seed,
+        "Seed of dummy weights",
+        {.type = "N", .check = whole_seed()}}});
   return table;
 }
 
@@ -248,7 +267,8 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
       ->type_name("ID:BIAS")
       ->group(group);
   count("--seed", params.seed, "Of the draws; the same one gives the same draws")
-      ->default_str("random");
+      ->default_str("random")
+      ->check(whole_seed());
   app.add_option("--stop-token-ids", params.stop_token_ids,
                  "Token ids that end the output, besides the model's own")
       ->type_name("ID")

@@ -214,6 +214,12 @@ class GenerateTest(CommandLineTest):
         done = self.run_ok(*self.GENERATE, "--chat", "--prompt", "Hello!", "--prompt", "Thank you!")
         self.assertEqual(done.stdout, "=== 1\nHello! How can I help you today?\n=== 2\nYou are welcome!\n")
 
+    def test_a_seed_of_more_than_64_bits_is_refused(self):
+        for seed in ("18446744073709551616", "-9223372036854775809"):
+            for flag in ("--seed", "--random-seed"):
+                self.assertIn(f"{flag}: {seed} has more than 64 bits", self.refused(2, *self.GENERATE, f"{flag}={seed}"))
+        self.run_ok(*self.GENERATE, "--max-new-tokens", 1, "--prompt", "x", "--seed", "18446744073709551615")
+
     def test_a_prompt_in_brackets_is_one_prompt(self):
         done = self.run_ok(*self.GENERATE, "--prompt", "[1, 2]", "--max-new-tokens", 1, "--json")
         self.assertEqual(len(done.stdout.splitlines()), 1, done.stdout)
