@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/startup_error.h"
+#include "client/url.h"
 
 namespace fathom::apps {
 namespace {
@@ -54,6 +55,10 @@ HttpTarget::HttpTarget(client::Client& client, const HttpTargetFlags& flags) : c
     base_url_ = "http://" + (is_v6 ? "[" + flags.host + "]" : flags.host) + ":" +
                 std::to_string(flags.port);
   }
+  // It would be waited for in vain.
+  if (const Result<client::Url> parsed = client::parse_url(base_url_); !parsed)
+    throw StartupError((flags.base_url.empty() ? "--host: " : "--base-url: ") +
+                       parsed.error().message);
   const char* environment_key = std::getenv("FATHOM_API_KEY");
   std::string key = flags.api_key;
   if (key.empty() && environment_key != nullptr) key = environment_key;

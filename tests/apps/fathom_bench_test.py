@@ -114,6 +114,10 @@ class AgainstAServer(unittest.TestCase):
         done = bench("serving", "--base-url", self.server.url, "--num-prompts", 1, key="wrong")
         self.assertEqual(done.returncode, 1)
         self.assertIn("HTTP 401", done.stderr)
+        done = bench("serving", "--base-url", "localhost:1", "--num-prompts", 1)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr, "fathom-bench: --base-url: the URL 'localhost:1' must begin with http:// or "
+                         "https://\n")
         done = bench("serving", "--base-url", self.server.url, "--request-rate", "fast")
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertIn('--request-rate is "fast"', done.stderr)
