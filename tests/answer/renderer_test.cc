@@ -95,6 +95,17 @@ TEST(CompletionLogprobs, offsets_count_what_is_shown) {
   EXPECT_EQ(json::dump(json::parse(out).value()["text_offset"]), "[0,0,1]");
 }
 
+TEST(CompletionLogprobs, offsets_count_a_character_of_several_tokens_once) {
+  const text::Tokenizer& tokenizer = *api::tests::demo_tokenizer();
+  const std::vector<int32_t> ids = tokenizer.encode("\U0001F642b");
+  ASSERT_EQ(ids.size(), 5U);  // a token for each byte of the first
+  CompletionLogprobs logprobs({tokenizer}, 0);
+  for (const int32_t id : ids) logprobs.add({.token = id});
+  std::string out;
+  logprobs.append_to(out);
+  EXPECT_EQ(json::dump(json::parse(out).value()["text_offset"]), "[0,1,1,1,1]");
+}
+
 const std::string kCallStart = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>";
 const std::string kCallEnd = "<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
 

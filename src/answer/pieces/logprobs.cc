@@ -127,7 +127,8 @@ void CompletionLogprobs::add_token(int32_t token, bool is_shown) {
   }
   append_json(offsets_, offset_);
   append_json(tokens_, names_(token));
-  if (is_shown) offset_ += num_characters(token_text(names_.tokenizer, token));
+  // Of its bytes: the text of a part of a character would count as a whole one.
+  if (is_shown) offset_ += num_characters(names_.tokenizer.token_bytes(token));
 }
 
 void CompletionLogprobs::add_without_logprob(int32_t token, bool is_shown) {
