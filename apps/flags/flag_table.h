@@ -13,6 +13,8 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <functional>
 #include <initializer_list>
 #include <optional>
@@ -42,6 +44,17 @@ json::Value setting_of(const std::optional<T>& value) {
   return value ? json::Value(*value) : json::Value("auto");
 }
 
+// A range lets "nan" pass, of which no comparison holds.
+inline CLI::Validator finite_number() {
+  return CLI::Validator(
+      [](std::string& text) {
+        double value = 0;
+        std::from_chars(text.data(), text.data() + text.size(), value);  // else it stays 0
+        return std::isfinite(value) ? std::string() : text + " is no finite number";
+      },
+      "");
+}
+
 // The member of `Flags` that a flag fills: a bool is a switch, all else an option with a value.
 template <class Flags>
 struct FlagMember {
@@ -56,7 +69,10 @@ struct FlagMember {
           if constexpr (std::is_same_v<T, bool>) {
             return app.add_flag(names, flags.*member, help);
           } else {
-            return app.add_option(names, flags.*member, help);
+            CLI::Option* const option = app.add_option(names, flags.*member, help);
+            if constexpr (std::is_same_v<T, double> || std::is_same_v<T, std::optional<double>>)
+              option->check(finite_number());
+            return option;
           }
         }),
         value([member](const Flags& flags) { return setting_of(flags.*member); }) {}

@@ -220,6 +220,12 @@ class GenerateTest(CommandLineTest):
                 self.assertIn(f"{flag}: {seed} has more than 64 bits", self.refused(2, *self.GENERATE, f"{flag}={seed}"))
         self.run_ok(*self.GENERATE, "--max-new-tokens", 1, "--prompt", "x", "--seed", "18446744073709551615")
 
+    def test_a_number_that_is_none_is_refused(self):
+        for flag in ("--drain-timeout", "--keep-alive-timeout", "--max-queue-seconds", "--mem-fraction-static"):
+            for value in ("nan", "-nan", "inf"):
+                self.assertIn(f"{flag}: {value} is no finite number",
+                              self.refused(2, "serve", "--model-path", DEMO, f"{flag}={value}"))
+
     def test_a_prompt_in_brackets_is_one_prompt(self):
         done = self.run_ok(*self.GENERATE, "--prompt", "[1, 2]", "--max-new-tokens", 1, "--json")
         self.assertEqual(len(done.stdout.splitlines()), 1, done.stdout)
